@@ -183,6 +183,7 @@ TEST_P(Requests, SessionsBesideThem) {
 TEST_P(Requests, AFullQueueIsBusyAndListsWait) {
   Model model = load({});
   impl_of(model).queue_limit = 3;
+  impl_of(model).running_limit = 2;
   const Request r = request_of(model, 0);
   Request slow = r;
   slow.options.max_new_tokens = 60;

@@ -17,7 +17,7 @@ import unittest
 import tiny_encoders
 from cli_case import main
 from serve_clients_test import CLIENTS, installed, run
-from serve_test import ENDLESS, PATIENCE, Server, ServeCase
+from serve_test import ENDLESS, PATIENCE, Server, ServeCase, request_of
 
 
 class CompanyTest(ServeCase):
@@ -39,8 +39,7 @@ class CompanyTest(ServeCase):
 
     def test_a_thousand_resets(self):
         server, draw = Server(self.model, "--port", 0, "--window", 50), random.Random(1)
-        text = json.dumps({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": ENDLESS, "ignore_eos": True, "stream": True})
-        whole = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode()
+        whole = request_of({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": ENDLESS, "ignore_eos": True, "stream": True})
 
         def held():
             pid = server.process.pid

@@ -14,7 +14,7 @@ import time
 
 import cli_case
 from cli_case import main
-from serve_test import ENDLESS, PATIENCE, Server, ServeCase
+from serve_test import ENDLESS, PATIENCE, Server, ServeCase, request_of
 
 
 class LimitsTest(ServeCase):
@@ -63,7 +63,8 @@ class LimitsTest(ServeCase):
             head = "GET /health HTTP/1.1\r\nhost: localhost\r\na: {}\r\n\r\n"
             sizes = [int(server.raw(head.format("b" * (pad + more)).encode())[9:12]) for more in range(-8, 8)]
             self.assertEqual((sizes[0], sizes[-1], sorted(sizes)), (200, 431, sizes))
-            self.error(server.ask("POST", "/v1/completions", {"prompt": ["a", "b"]}), 400, param="prompt")  # two never fit
+            self.error(server.ask("POST", "/v1/completions", {"prompt": ["a", "b", "c"]}), 400, param="prompt")  # three never fit
+            self.assertEqual(len(server.ask("POST", "/v1/completions", {"prompt": ["a", "b"], "max_tokens": 1})[1]["choices"]), 2)
             first = self.begin(server, max_tokens=ENDLESS)
             second = self.begin(server, max_tokens=4)  # its first line is a comment
             self.assertEqual(second[1].readline(), b"\n")
@@ -98,19 +99,29 @@ class LimitsTest(ServeCase):
         finally:
             self.assertEqual(server.stop(), 0)
 
+    def test_what_may_run_does_not_wait(self):
+        """--queue counts those that wait, not those that came since the last step."""
+        server = Server(self.model, "--port", 0, "--window", 50, "--queue", 1, "--max-running", 40, "--slots", 40 * 51)
+        try:
+            prompts = [chr(97 + i % 26) * (i + 1) for i in range(41)]
+            for _ in range(3):
+                whole = server.ask("POST", "/v1/completions", {"prompt": prompts, "max_tokens": 2, "ignore_eos": True})
+                self.assertEqual((whole[0].status, len(whole[1].get("choices", ()))), (200, 41), whole[1])
+        finally:
+            self.assertEqual(server.stop(), 0)
+
     def test_clocks(self):
         """Heads and bodies that drip, idle connections, and readers that do not read, are ended."""
         config = self.folder / "clocks.toml"
         config.write_text("window = 50\n[limits]\nheader-seconds = 3\nbody-seconds = 1\nwrite-seconds = 1\nping-seconds = 1\n")
         server = Server(self.model, "--port", 0, "--config", config)
         try:
-            text = json.dumps({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": ENDLESS, "ignore_eos": True, "stream": True})
             sent = {
                 "nothing": b"",
                 "half a head": b"GET /health HTTP/1.1\r\nHost: a",
                 "idle": b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
                 "half a body": b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{",
-                "no reader": f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode(),
+                "no reader": request_of({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": ENDLESS, "ignore_eos": True, "stream": True}),
             }
             sockets = {}
             for name, data in sent.items():
@@ -139,8 +150,7 @@ class LimitsTest(ServeCase):
         def count(what):
             return len(os.listdir(f"/proc/{server.process.pid}/{what}"))
 
-        text = json.dumps({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": ENDLESS, "ignore_eos": True, "stream": True})
-        whole = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode()
+        whole = request_of({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": ENDLESS, "ignore_eos": True, "stream": True})
         try:
             self.assertEqual(self.ask(server, max_tokens=1)[0].status, 200)
             before = count("fd"), count("task")
@@ -172,6 +182,97 @@ class LimitsTest(ServeCase):
             self.assertEqual(self.ask(server, max_tokens=1)[0].status, 200)
         finally:
             self.assertEqual(server.stop(), 0)
+
+
+class GoneTest(ServeCase):
+    """Clients that go, or seem to, on one server."""
+
+    @classmethod
+    def setUpServer(cls):
+        cls.path = str(cls.folder / "socket")
+        cls.server = Server(cls.model, "--port", 0, "--unix", cls.path, "--window", 50, listeners=2)
+
+    def connect(self, unix):
+        s = socket.socket(socket.AF_UNIX if unix else socket.AF_INET)
+        s.settimeout(PATIENCE)
+        s.connect(self.path if unix else ("127.0.0.1", self.server.port))
+        return s
+
+    def chat(self, **fields):
+        return {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 8, "ignore_eos": True, **fields}
+
+    def test_clients_that_stop_sending(self):
+        """Half-closed connections, bodies that are shorter than they say, a head alone."""
+        whole = request_of(self.chat())
+        for size in (5, len(whole) - 3, len(whole)):
+            with socket.create_connection(("127.0.0.1", self.server.port), PATIENCE) as s:
+                s.sendall(whole[:size])
+                s.shutdown(socket.SHUT_WR)
+                while s.recv(65536):
+                    pass
+            self.assertEqual(self.server.ask("POST", "/v1/chat/completions", self.chat())[0].status, 200)
+        self.wait_for(lambda: self.server.metric("situ_slots_used") == 0)
+
+    def test_who_half_closes_gets_what_needs_no_model(self):
+        for count in (1, 3):
+            with socket.create_connection(("127.0.0.1", self.server.port), PATIENCE) as s:
+                s.sendall((request_of({"content": "a"}, "/tokenize") + b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n") * count)
+                s.shutdown(socket.SHUT_WR)
+                got = b""
+                while part := s.recv(65536):
+                    got += part
+            self.assertEqual((got.count(b'{"tokens":[65]}'), got.count(b'{"status":"ok"}')), (count, count))
+        with socket.create_connection(("127.0.0.1", self.server.port), PATIENCE) as s:
+            s.sendall(request_of(self.chat(max_tokens=ENDLESS)))
+            self.wait_for(lambda: self.server.metric("situ_requests_running") == 1)
+            s.shutdown(socket.SHUT_WR)
+            self.assertEqual(s.recv(100), b"")
+        self.wait_for(self.free)
+
+    def test_who_asks_on_and_leaves_is_gone(self):
+        """Bytes of a next request wait behind the first one's."""
+        behind = {"a head": request_of(self.chat()), "half a head": b"GET /hea", "a line": b"\r\n", "no HTTP": b"\0" * 5000}
+        for name, more in behind.items():
+            for unix, reset in ((False, True), (False, False), (True, False)):
+                with self.subTest(behind=name, unix=unix, reset=reset):
+                    with self.connect(unix) as s:
+                        s.sendall(request_of(self.chat(max_tokens=ENDLESS)) + more)
+                        self.wait_for(lambda: self.server.metric("situ_requests_running") == 1)
+                        if reset:
+                            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    self.wait_for(self.free)
+
+    def leave(self, body, after, reset=True):
+        """Asks, and goes after so many bytes of the answer, or when it is being made."""
+        with socket.create_connection(("127.0.0.1", self.server.port), PATIENCE) as s:
+            s.sendall(request_of(body))
+            if body.get("stream"):
+                self.assertTrue(s.recv(1, socket.MSG_PEEK))
+            else:
+                self.wait_for(lambda: self.server.metric("situ_requests_running") == 1)
+            got = b""
+            while len(got) < after:
+                part = s.recv(65536)
+                self.assertTrue(part)
+                got += part
+            if reset:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    def test_a_client_that_leaves_frees_its_slots(self):
+        for stream, after in ((True, 2000), (True, 0), (False, 0)):
+            for reset in (True, False):
+                with self.subTest(stream=stream, after=after, reset=reset):
+                    self.wait_for(self.free)
+                    self.leave(self.chat(max_tokens=ENDLESS, stream=stream), after, reset=reset)
+                    self.wait_for(self.free)
+        self.wait_for(lambda: "finish=cancelled" in self.server.said())
+        self.assertEqual(self.server.ask("POST", "/v1/chat/completions", self.chat())[0].status, 200)
+
+    def test_a_reader_who_does_not_read_stalls_nobody(self):
+        with socket.create_connection(("127.0.0.1", self.server.port), PATIENCE) as s:
+            s.sendall(request_of(self.chat(max_tokens=ENDLESS, stream=True)))
+            self.assertTrue(s.recv(100))
+            self.assertEqual(self.server.ask("POST", "/v1/chat/completions", self.chat())[0].status, 200)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 
 #include "pipelines/conversation.h"
 #include "pipelines/media.h"
+#include "text/mark.h"
 
 namespace situ {
 namespace {
@@ -29,6 +30,17 @@ class PromptReader {
     if (!ids->empty()) made.parts.push_back(Part::of_ids(std::move(*ids)));
     made.parts.insert(made.parts.end(), arrays_.begin(), arrays_.end());
     return made_with_media(std::move(made));
+  }
+
+  Result<std::string> text_of_conversation() {
+    SITU_RETURN_IF_ERROR(sort_parts());
+    SITU_RETURN_IF_ERROR(read_media());
+    Result<PromptText> words = rendered();
+    if (!words.is_ok()) return words.status();
+    const std::string mark = words->mark ? utf8_of(words->mark) : "";
+    for (size_t at = 0; !mark.empty() && (at = words->text.find(mark, at)) != std::string::npos;)
+      words->text.erase(at, mark.size());
+    return std::move(words->text);
   }
 
  private:
@@ -122,16 +134,20 @@ class PromptReader {
   }
 
   Result<std::vector<int64_t>> conversation() const {
+    Result<PromptText> words = rendered();
+    return words.is_ok() ? encode(std::move(*words)) : words.status();
+  }
+
+  Result<PromptText> rendered() const {
     SITU_RETURN_IF_ERROR(m_.texts->check_template());
     Result<PromptText> words = render_conversation(*m_.text(), prompt_.messages, prompt_.chat);
-    if (!words.is_ok()) return words.status();
-    if (!words->sound.empty()) {
+    if (words.is_ok() && !words->sound.empty()) {
       const std::string inserted = read_sounds_->family->inserted;
       std::string& t = words->text;
       for (size_t at = 0; (at = t.find(words->sound, at)) != std::string::npos; at += inserted.size())
         t.replace(at, words->sound.size(), inserted);
     }
-    return encode(std::move(*words));
+    return words;
   }
 
   // With the expansions of sounds and images where their placeholders stand.
@@ -172,6 +188,10 @@ Result<Prompt> read_prompt(const Model::Impl& model, Prompt prompt) {
   if (prompt.messages.empty() && ids <= 1 && std::all_of(prompt.parts.begin(), prompt.parts.end(), is_read))
     return prompt;
   return or_out_of_memory([&] { return PromptReader(model, prompt).read(); });
+}
+
+Result<std::string> text_of_conversation(const Model::Impl& model, const Prompt& prompt) {
+  return or_out_of_memory([&] { return PromptReader(model, prompt).text_of_conversation(); });
 }
 
 }  // namespace situ

@@ -8,4 +8,8 @@ namespace situ {
 // What Model::read() does. A prompt of ids and arrays is left as it is.
 Result<Prompt> read_prompt(const Model::Impl& model, Prompt prompt);
 
+// The text that a conversation becomes by the chat template, before images and sounds take the place of their
+// placeholders.
+Result<std::string> text_of_conversation(const Model::Impl& model, const Prompt& prompt);
+
 }  // namespace situ

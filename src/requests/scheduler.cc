@@ -79,7 +79,7 @@ void Scheduler::remove(Served& served) {
 
 Result<std::shared_ptr<Job>> Scheduler::submit(std::unique_ptr<Decoding> decoding, Treatment treatment) {
   const Served& served = decoding->served();
-  if (const int64_t waiting = served.waiting; waiting >= served.queue_limit)
+  if (const int64_t waiting = served.waiting - served.room(); waiting >= served.queue_limit)
     return Status::error(Code::kBusy, served.file + ": " + std::to_string(waiting) + " requests wait already");
   return submit_part(std::move(decoding), std::move(treatment));
 }
@@ -295,6 +295,7 @@ void Scheduler::sweep(Lane& lane) {
 void Scheduler::admit(Lane& lane) {
   Served& served = lane.served;
   const int64_t most = std::min(served.rows(), served.running_limit);
+  served.full = false;
   while (!lane.waiting.empty() && static_cast<int64_t>(lane.running.size()) < most) {
     std::vector<Policy::Waiting> waiting;
     for (const auto& job : lane.waiting)
@@ -313,14 +314,20 @@ void Scheduler::admit(Lane& lane) {
                                                              " tokens does not fit the state of " +
                                                              std::to_string(states.capacity()) + " slots"));
       else if (!alone && (!Policy::fits(needed, states.free_slots() + kept, states.capacity(), alone) ||
-                          !states.space(SpaceKind::kSource).fits(job->decoding->source_rows())))
+                          !states.space(SpaceKind::kSource).fits(job->decoding->source_rows()))) {
+        served.full = true;
         return;
+      }
     }
     lane.running.reserve(lane.running.size() + 1);
-    if (!job->decoding->ended() && !begin(lane, job)) return;
+    if (!job->decoding->ended() && !begin(lane, job)) {
+      served.full = true;
+      return;
+    }
     lane.waiting.erase(lane.waiting.begin() + static_cast<int64_t>(chosen));
     served.waiting.fetch_sub(1);
     lane.running.push_back(job);
+    served.running = std::ssize(lane.running);
     lane.policy.admitted(waiting[chosen]);
   }
 }
@@ -571,6 +578,8 @@ void Scheduler::settle(Lane& lane) {
                                            [](const auto& job) { return !job->decoding->ended(); });
   for (auto job = ended; job != lane.running.end(); ++job) finish(lane, **job);
   lane.running.erase(ended, lane.running.end());
+  lane.served.running = std::ssize(lane.running);
+  if (lane.running.empty()) lane.served.full = false;
 }
 
 void Scheduler::finish(Lane& lane, Job& job) {

@@ -24,9 +24,12 @@ struct Served {
   std::string file, where;  // of the decoder, and its folder: for errors
   int64_t vocabulary = 0;
   int64_t context_length = 0;
-  int64_t queue_limit = 1024;                                // requests that wait at most
-  int64_t running_limit = INT64_MAX;                         // requests that run at most; fewer where steps take fewer
-  std::atomic<int64_t> waiting{0};                           // as many do
+  int64_t queue_limit = 1024;                   // requests that wait at most, beyond room()
+  int64_t running_limit = INT64_MAX;            // requests that run at most; fewer where steps take fewer
+  std::atomic<int64_t> waiting{0}, running{0};  // as many do
+  std::atomic<bool> full{false};                // those that wait need slots that others have
+  // Of those that wait, how many the scheduler begins when it looks at them next.
+  int64_t room() const { return full ? 0 : std::max<int64_t>(0, std::min(rows(), running_limit) - running); }
   Scheduler* scheduler = nullptr;                            // that feeds it
   std::atomic<const std::atomic<bool>*> interrupt{nullptr};  // a flag of the caller that ends what follows it
   bool interrupted() const {

@@ -281,7 +281,11 @@ std::vector<Json> BodyStream::end(size_t request, const Generation& g) {
           chunk(number(request, k), c.text, text_logprobs(impl_of(model_), asked_, asked.prompt, g, c), nullptr));
     else if (k > 0 && asked.options.beams.value_or(1) > 1)  // of which the best one is shown as it comes
       chunks.push_back(chunk(number(request, k), c.text, nullptr, nullptr));
-    chunks.push_back(chunk(number(request, k), "", nullptr, finish_reason_name(c.reason)));
+    Json none;  // of no tokens, which nothing told
+    if (asked_.logprobs && c.ids.empty() && !at_once())
+      none = asked_.route == Route::kChat ? chat_logprobs(impl_of(model_), c)
+                                          : text_logprobs(impl_of(model_), asked_, asked.prompt, g, c);
+    chunks.push_back(chunk(number(request, k), "", std::move(none), finish_reason_name(c.reason)));
     Json& last = chunks.back();
     if (k == 0 && asked_.prompt_logprobs)
       last["choices"][0]["prompt_logprobs"] = prompt_logprobs(impl_of(model_), asked_, g);

@@ -52,6 +52,8 @@ std::string without_paths(const Model& model, std::string message);
 
 // The prompt of messages: ids, and what images and sounds are. Sets the fault.
 Prompt prompt_of_messages(BodyReader& reader, const Json& messages);
+// The text that they become, images and sounds by their placeholders. Sets the fault.
+std::string text_of_messages(BodyReader& reader, const Json& messages, bool add_generation_prompt);
 
 // Bytes of a base64 text, with its padding or without; none: it is none.
 std::optional<std::vector<uint8_t>> from_base64(std::string_view text);

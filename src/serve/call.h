@@ -20,10 +20,10 @@ struct Call;
 
 // What can be asked for: the table is in routes.cc.
 struct RouteEntry {
-  enum Flags { kOpen = 1, kAtOnce = 2, kLoaded = 4, kDebug = 8, kBelow = 16, kSlow = 32 };
+  enum Flags { kOpen = 1, kAtOnce = 2, kLoaded = 4, kDebug = 8, kBelow = 16, kSlow = 32, kLong = 64 };
   const char *method, *path;
   // kOpen: without a key; kAtOnce: by the thread of HTTP; kLoaded: not before models are; kBelow: the path goes on;
-  // kSlow: others do not wait for it.
+  // kSlow: others do not wait for it; kLong: it is given up when the client sends no more.
   int flags;
   void (Server::*serve)(Call&);
   const char* what;
@@ -34,6 +34,7 @@ struct Call : std::enable_shared_from_this<Call> {
   uint64_t id = 0;
   std::string request_id, key, client, method, path, query, origin, body;
   const RouteEntry* route = nullptr;  // null: refused before it was known
+  std::string allowed;                // methods of the path, where this is none of them
   Clock::time_point begun = Clock::now();
 
   bool asked = false;  // its body came, or what was wrong with it; of the thread of HTTP

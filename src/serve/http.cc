@@ -30,6 +30,7 @@ Result<std::unique_ptr<Http>> Http::start(HttpHandler& handler, const Limits& li
         const std::string made = handler_of(p).on_broken(status);
         return made.copy(id, kMost);
       },
+      [](void* p, uint64_t id) { handler_of(p).on_gone(id); },
       [](void* p, uint64_t id, bool whole) { handler_of(p).on_over(id, whole); }};
   const auto ms = [](int64_t seconds) { return static_cast<uint32_t>(seconds * 1000); };
   const auto bytes = [](int64_t n) { return static_cast<size_t>(n); };

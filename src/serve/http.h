@@ -47,6 +47,7 @@ class HttpHandler {
   virtual void on_request(uint64_t id, std::string_view body, HttpFault fault) = 0;
   // A head that cannot be read was answered: the id of the request, which the answer gets.
   virtual std::string on_broken(int status) = 0;
+  virtual void on_gone(uint64_t id) = 0;
   virtual void on_over(uint64_t id, bool whole) = 0;
 
  protected:

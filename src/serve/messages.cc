@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "base/one_line.h"
+#include "pipelines/read_prompt.h"
 #include "serve/body_reader.h"
 
 namespace situ::serve {
@@ -23,8 +24,10 @@ class MessageReader {
   explicit MessageReader(BodyReader& reader) : r_(reader) {}
 
   Prompt read(const Json& messages);
+  std::string text(const Json& messages, bool add_generation_prompt);
 
  private:
+  std::optional<Prompt> conversation(const Json& messages);
   void read_message(const Json& message, const std::string& where);
   void read_content(const Json& content, const std::string& where);
   bool check_keys(const Json& object, const std::string& where, std::initializer_list<const char*> known);
@@ -33,7 +36,7 @@ class MessageReader {
   std::optional<std::vector<uint8_t>> bytes_of_file(const std::string& path, const std::string& where);
   void read_sound(const Json& part, const std::string& where);
   void read_calls(const Json& calls, const std::string& where);
-  Prompt refuse(const Status& why);
+  void refuse(const Status& why);
 
   BodyReader& r_;
   std::vector<Message> messages_;
@@ -192,42 +195,61 @@ void MessageReader::read_message(const Json& message, const std::string& where) 
     r_.refuse(where + ".content", where + ".content is missing", "missing_required_parameter");
 }
 
-Prompt MessageReader::read(const Json& messages) {
+std::optional<Prompt> MessageReader::conversation(const Json& messages) {
   if (!messages.is_array() || messages.empty()) {
     r_.refuse_type("messages", messages, "a list of messages");
-    return {};
+    return std::nullopt;
   }
   for (size_t i = 0; i < messages.size() && !r_.fault; ++i)
     read_message(messages[i], "messages[" + std::to_string(i) + "]");
-  if (r_.fault) return {};
+  if (r_.fault) return std::nullopt;
   const Tokenizer& tokenizer = r_.model.tokenizer();
   if (!tokenizer.has_chat_template()) {
     r_.refuse("messages",
               tokenizer.is_there() ? "the model has no chat template"
                                    : "the model has no tokenizer, so that prompts are prompt_token_ids",
               kUnsupportedByModel);
-    return {};
+    return std::nullopt;
   }
   if (media_ && !r_.model.takes_arrays()) {
     r_.refuse("messages", "the model takes neither images nor sounds", kUnsupportedByModel);
-    return {};
+    return std::nullopt;
   }
   Prompt prompt(std::move(messages_));
   if (const Json* variables = r_.find("chat_template_kwargs")) prompt.chat.variables_json = variables->dump();
-  Result<Prompt> read = r_.model.read(std::move(prompt));
-  return read.is_ok() ? std::move(*read) : refuse(read.status());
+  return prompt;
 }
 
-Prompt MessageReader::refuse(const Status& why) {
+Prompt MessageReader::read(const Json& messages) {
+  std::optional<Prompt> prompt = conversation(messages);
+  if (!prompt) return {};
+  Result<Prompt> read = r_.model.read(std::move(*prompt));
+  if (!read.is_ok()) refuse(read.status());
+  return read.is_ok() ? std::move(*read) : Prompt();
+}
+
+std::string MessageReader::text(const Json& messages, bool add_generation_prompt) {
+  std::optional<Prompt> prompt = conversation(messages);
+  if (!prompt) return "";
+  prompt->chat.add_generation_prompt = add_generation_prompt;
+  Result<std::string> text = text_of_conversation(impl_of(r_.model), *prompt);
+  if (!text.is_ok()) refuse(text.status());
+  return text.is_ok() ? std::move(*text) : "";
+}
+
+void MessageReader::refuse(const Status& why) {
   const char* code = why.code() == Code::kNotFound || why.code() == Code::kUnsupportedModel ? kUnsupportedByModel
                      : why.code() == Code::kContextExceeded                                 ? "context_length_exceeded"
                                                                                             : "invalid_value";
   r_.refuse("messages", without_paths(r_.model, why.message()), code);
-  return {};
 }
 
 }  // namespace
 
 Prompt prompt_of_messages(BodyReader& reader, const Json& messages) { return MessageReader(reader).read(messages); }
+
+std::string text_of_messages(BodyReader& reader, const Json& messages, bool add_generation_prompt) {
+  return MessageReader(reader).text(messages, add_generation_prompt);
+}
 
 }  // namespace situ::serve

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstdio>
+#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -32,9 +32,8 @@ const SeriesEntry& entry_of(int series) {
 }
 
 std::string sample(double value) {
-  char text[40];
-  std::snprintf(text, sizeof(text), "%.9g", value);
-  return text;
+  char text[40];  // the shortest that is read back as it was
+  return {text, std::to_chars(text, text + sizeof(text), value).ptr};
 }
 
 std::string escaped(const std::string& text) {

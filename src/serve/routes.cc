@@ -64,7 +64,8 @@ Json piece_of(const Tokenizer& text, int64_t id) {
 
 std::span<const RouteEntry> route_entries() {
   constexpr int kOpen = RouteEntry::kOpen, kAtOnce = RouteEntry::kAtOnce, kLoaded = RouteEntry::kLoaded,
-                kDebug = RouteEntry::kDebug, kBelow = RouteEntry::kBelow, kSlow = RouteEntry::kSlow;
+                kDebug = RouteEntry::kDebug, kBelow = RouteEntry::kBelow, kSlow = RouteEntry::kSlow,
+                kLong = RouteEntry::kLong;
   static const RouteEntry entries[] = {
       {"GET", "/health/live", kOpen | kAtOnce, &Server::live, "200: the process answers"},
       {"GET", "/health/ready", kOpen | kAtOnce, &Server::ready,
@@ -72,15 +73,16 @@ std::span<const RouteEntry> route_entries() {
       {"GET", "/health", kOpen | kAtOnce, &Server::ready, "The same"},
       {"GET", "/v1/models", kLoaded, &Server::list_models, "The models, by all their names"},
       {"GET", "/v1/models/", kLoaded | kBelow, &Server::show_model, "One of them"},
-      {"POST", "/v1/chat/completions", kLoaded, &Server::chat, "Answers a conversation"},
-      {"POST", "/v1/completions", kLoaded, &Server::completions, "Continues a text"},
-      {"POST", "/v1/embeddings", kLoaded | kSlow, &Server::embeddings, "Embeddings of texts"},
+      {"POST", "/v1/chat/completions", kLoaded | kLong, &Server::chat, "Answers a conversation"},
+      {"POST", "/v1/completions", kLoaded | kLong, &Server::completions, "Continues a text"},
+      {"POST", "/v1/embeddings", kLoaded | kSlow | kLong, &Server::embeddings, "Embeddings of texts"},
       {"POST", "/tokenize", kLoaded, &Server::tokenize, "Token ids of a text"},
       {"POST", "/detokenize", kLoaded, &Server::detokenize, "The text of token ids"},
       {"POST", "/apply-template", kLoaded, &Server::apply_template, "The prompt that a conversation becomes"},
       {"GET", "/metrics", 0, &Server::show_metrics, "Counters and histograms, for Prometheus"},
       {"GET", "/openapi.json", 0, &Server::describe, "This interface"},
-      {"GET", "/debug/slots", kLoaded | kDebug, &Server::slots, "Who has which slots, as events, when that changes"},
+      {"GET", "/debug/slots", kLoaded | kDebug | kLong, &Server::slots,
+       "Who has which slots, as events, when that changes"},
       {"GET", "/debug/placement", kLoaded | kDebug | kSlow, &Server::placement,
        "The page of situ inspect --html; ?model=NAME"},
   };
@@ -149,6 +151,11 @@ void Server::detokenize(Call& call) try {
   if (tokens == body.end() || !tokens->is_array() || !std::all_of(tokens->begin(), tokens->end(), is_id))
     refuse_field("tokens", "should be a list of token ids");
   const std::vector<int64_t> ids = tokens->get<std::vector<int64_t>>();
+  const int64_t vocabulary = impl_of(*hosted->model).vocabulary;
+  for (const int64_t id : ids)
+    if (id >= vocabulary)
+      refuse_field("tokens",
+                   "has id " + std::to_string(id) + ", outside the vocabulary of " + std::to_string(vocabulary));
   const Result<std::string> text = hosted->model->tokenizer().decode(ids, false);
   if (!text.is_ok()) refuse_field("tokens", without_paths(*hosted->model, text.status().message()));
   respond(call, 200, {{"content", *text}});
@@ -160,19 +167,16 @@ void Server::apply_template(Call& call) try {
   Json body;
   const Hosted* hosted = small_call(call, body, HostedModels::Use::kChat);
   if (!hosted) return;
-  const auto messages = body.find("messages");
-  if (messages == body.end() || !messages->is_array() || messages->empty())
-    refuse_field("messages", "should be a list of messages");
-  const auto given = body.find("chat_template_kwargs");
-  const bool none = given == body.end() || given->is_null();
-  if (!none && !given->is_object()) refuse_field("chat_template_kwargs", "should be an object");
-  const Result<std::string> prompt =
-      impl_of(*hosted->model)
-          .text()
-          ->apply_chat_template(messages->dump(), flag_of(body, "add_generation_prompt", true),
-                                none ? "" : given->dump());
-  if (!prompt.is_ok()) refuse_field("messages", without_paths(*hosted->model, prompt.status().message()));
-  respond(call, 200, {{"prompt", *prompt}});
+  const BodyRules rules{options_.media_path};
+  BodyReader reader(Route::kChat, body, *hosted->model, rules);
+  const Json *messages = reader.find("messages"), *variables = reader.find("chat_template_kwargs");
+  if (!messages)
+    throw Fault{400, "messages is missing", "invalid_request_error", "messages", "missing_required_parameter"};
+  if (variables && !variables->is_object()) refuse_field("chat_template_kwargs", "should be an object");
+  if (const std::optional<Fault> f = take_media(call, body)) throw *f;
+  const std::string prompt = text_of_messages(reader, *messages, flag_of(body, "add_generation_prompt", true));
+  if (reader.fault) throw *reader.fault;
+  respond(call, 200, {{"prompt", prompt}});
 } catch (const Fault& f) {
   refuse_call(call, f);
 }

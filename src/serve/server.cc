@@ -159,15 +159,15 @@ std::shared_ptr<Call> Server::call_of(uint64_t id) {
 }
 
 const RouteEntry* Server::find_route(Call& call, Fault& fault) const {
-  std::string allowed;
   for (const RouteEntry& r : route_entries()) {
     const std::string_view path = r.path;
     if (r.flags & RouteEntry::kBelow ? !call.path.starts_with(path) || call.path == path : call.path != path) continue;
-    if (call.method == r.method || (call.method == "HEAD" && std::string_view(r.method) == "GET")) return &r;
-    allowed += (allowed.empty() ? "" : ", ") + std::string(r.method);
+    const bool get = std::string_view(r.method) == "GET";
+    if (call.method == r.method || (call.method == "HEAD" && get)) return &r;
+    call.allowed += (call.allowed.empty() ? "" : ", ") + std::string(get ? "GET, HEAD" : r.method);
   }
-  fault = allowed.empty() ? serve::fault(404, "there is no such path")
-                          : serve::fault(405, "this path takes " + allowed, "method_not_allowed");
+  fault = call.allowed.empty() ? serve::fault(404, "there is no such path")
+                               : serve::fault(405, "this path takes " + call.allowed, "method_not_allowed");
   return nullptr;
 }
 
@@ -283,6 +283,11 @@ std::string Server::on_broken(int status) {
   return call->request_id;
 }
 
+void Server::on_gone(uint64_t id) {
+  const std::shared_ptr<Call> call = call_of(id);
+  if (call && call->route && call->route->flags & RouteEntry::kLong) http_->abort(id);
+}
+
 void Server::on_over(uint64_t id, bool whole) {
   std::shared_ptr<Call> call;
   {
@@ -325,6 +330,22 @@ void Server::prepare_calls(Queue& queue) {
   }
 }
 
+// Whether a request of this model has to wait, and as many wait as may.
+bool Server::is_busy(const Hosted& hosted) {
+  const auto queued = [](const Served& s) { return std::max<int64_t>(0, s.waiting - s.room()); };
+  const Served& own = impl_of(*hosted.model);
+  int64_t all = 0;
+  for (const Hosted& h : models_.all()) all += queued(impl_of(*h.model));
+  return own.waiting >= own.room() && all >= options_.queue;
+}
+
+std::optional<Fault> Server::take_media(Call& call, const Json& body) {
+  const OrFault<int64_t> media = bytes_of_media(body, options_.limits);
+  if (const Fault* f = std::get_if<Fault>(&media)) return *f;
+  if (http_->take(call.id, std::get<int64_t>(media))) return std::nullopt;
+  return fault(503, "no memory is left now for what the images and sounds become", "overloaded");
+}
+
 void Server::complete(Call& call, Route route) {
   const auto refused = [&](const Fault& fault) { refuse_call(call, fault); };
   OrFault<Json> body = parse_body(call.body);
@@ -337,19 +358,16 @@ void Server::complete(Call& call, Route route) {
   if (const Fault* f = std::get_if<Fault>(&found)) return refused(*f);
   Hosted& hosted = *std::get<Hosted*>(found);
   call.model = hosted.name;
-  int64_t waiting = 0;
-  for (Hosted& h : models_.all()) waiting += impl_of(*h.model).waiting;
-  if (waiting >= options_.queue) return refused(fault(503, "too many requests wait", "busy"));
-  const OrFault<int64_t> media = bytes_of_media(std::get<Json>(body), options_.limits);
-  if (const Fault* f = std::get_if<Fault>(&media)) return refused(*f);
-  if (!http_->take(call.id, std::get<int64_t>(media)))
-    return refused(fault(503, "no memory is left now for what the images and sounds become", "overloaded"));
+  if (is_busy(hosted)) return refused(fault(503, "too many requests wait", "busy"));
+  if (const std::optional<Fault> f = take_media(call, std::get<Json>(body))) return refused(*f);
   OrFault<Asked> asked = read_body(route, std::get<Json>(body), *hosted.model, {options_.media_path});
   if (const Fault* f = std::get_if<Fault>(&asked)) return refused(*f);
-  if (const int64_t prompts = std::ssize(std::get<Asked>(asked).requests); prompts > options_.queue)
+  const int64_t prompts = std::ssize(std::get<Asked>(asked).requests),
+                most = options_.queue + std::min(options_.max_running, impl_of(*hosted.model).rows());
+  if (prompts > most)
     return refused({400,
-                    std::to_string(prompts) +
-                        " prompts are more than may wait here: " + std::to_string(options_.queue) + " (--queue)",
+                    std::to_string(prompts) + " prompts are more than may run and wait here: " + std::to_string(most) +
+                        " (--max-running, --queue)",
                     "invalid_request_error", "prompt", "limit_exceeded"});
   for (Request& r : std::get<Asked>(asked).requests) r.options.prefix_cache = options_.prefix_cache;
   OrFault<std::unique_ptr<Answering>> answering =
@@ -517,6 +535,7 @@ void Server::respond_text(Call& call, int status, const char* type, std::string_
 void Server::respond(Call& call, int status, const Json& body) {
   Headers more;
   if (status == 503) more.emplace_back("retry-after", kRetrySeconds);
+  if (status == 405) more.emplace_back("allow", call.allowed);
   if (status == 401) more.emplace_back("www-authenticate", "Bearer");
   respond_text(call, status, kJson, json_text(body), std::move(more));
 }

@@ -81,6 +81,7 @@ class Server final : HttpHandler, Client {
   bool on_head(uint64_t id, const Head& head, HttpFault fault) override;
   void on_request(uint64_t id, std::string_view body, HttpFault fault) override;
   std::string on_broken(int status) override;
+  void on_gone(uint64_t id) override;
   void on_over(uint64_t id, bool whole) override;
   // Why the call is refused before its body is read; or it was answered by `answered`.
   std::optional<Fault> refuse(Call& call, const Head& head, bool& answered);
@@ -94,6 +95,9 @@ class Server final : HttpHandler, Client {
   };
   void prepare_calls(Queue& queue);
   void complete(Call& call, Route route);
+  bool is_busy(const Hosted& hosted);
+  // Memory for what images and sounds of a body become; why there is none.
+  std::optional<Fault> take_media(Call& call, const Json& body);
   // A small body with its model; null: it was refused.
   Hosted* small_call(Call& call, Json& body, HostedModels::Use use);
 

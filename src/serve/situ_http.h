@@ -47,6 +47,9 @@ typedef struct {
   /* A head that cannot be read was answered with this status; no exchange begins. Writes the request's id, which the
    * answer gets, and returns its bytes. */
   size_t (*broken)(void* context, int status, char id[64]);
+  /* The client sends no more: it went, or closed its side only, which cannot be told apart. It gets its answer unless
+   * situ_http_abort is called. At most once an exchange, while it is not over. */
+  void (*gone)(void* context, uint64_t id);
   /* whole: the answer was written to its end. */
   void (*over)(void* context, uint64_t id, bool whole);
 } situ_http_handler;

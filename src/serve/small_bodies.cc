@@ -30,7 +30,7 @@ constexpr BodyField kDetokenize[] = {
 };
 constexpr BodyField kTemplate[] = {
     kModel,
-    {"messages", 0, Use::kUsed, kMessages, "The conversation, as the chat template gets it"},
+    {"messages", 0, Use::kUsed, kMessages, "The conversation, as /v1/chat/completions takes it"},
     {"chat_template_kwargs", 0, Use::kUsed, R"({"type":"object"})", "Variables of the chat template"},
     {"add_generation_prompt", 0, Use::kUsed, kFlag, "With what the answer follows (true)"},
 };

@@ -6,7 +6,7 @@
 
 #[derive(Default)]
 pub struct HeadWatch {
-    line: Vec<u8>,
+    line: Line,
     in_head: bool, // behind its first line
     length: Option<u64>,
     encoded: bool,
@@ -15,25 +15,54 @@ pub struct HeadWatch {
     blind: bool,
 }
 
-/// Of a line, what can decide. Longer ones are neither field.
-const KEPT: usize = 64;
+/// What can decide of a line, however long it is: a name may be followed by any number of spaces and zeros.
+#[derive(Default)]
+struct Line {
+    begun: bool,
+    name: Vec<u8>,
+    in_value: bool,
+    number: u64, // of its digits; hyper refuses a length with anything else in it
+}
+
+impl Line {
+    /// Of a name; longer ones are neither of the two.
+    const KEPT: usize = 32;
+
+    fn read(&mut self, byte: u8) {
+        self.begun |= byte != b'\r';
+        match byte {
+            b'0'..=b'9' if self.in_value => {
+                self.number = self.number.saturating_mul(10).saturating_add((byte - b'0').into())
+            }
+            _ if self.in_value => {}
+            b':' => self.in_value = true,
+            _ if self.name.len() < Self::KEPT => self.name.push(byte),
+            _ => {}
+        }
+    }
+
+    fn is(&self, name: &str) -> bool {
+        self.in_value && self.name.eq_ignore_ascii_case(name.as_bytes())
+    }
+}
 
 impl HeadWatch {
     pub fn read(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() && !self.blind {
+        while let Some((&first, rest)) = bytes.split_first() {
+            if self.blind {
+                return;
+            }
             if self.skip > 0 {
                 let passed = self.skip.min(bytes.len() as u64);
                 self.skip -= passed;
                 bytes = &bytes[passed as usize..];
                 continue;
             }
-            let end = bytes.iter().position(|&b| b == b'\n');
-            let part = &bytes[..end.unwrap_or(bytes.len())];
-            let room = KEPT.saturating_sub(self.line.len());
-            self.line.extend_from_slice(&part[..part.len().min(room)]);
-            let Some(end) = end else { return };
-            bytes = &bytes[end + 1..];
-            self.end_of_line();
+            match first {
+                b'\n' => self.end_of_line(),
+                byte => self.line.read(byte),
+            }
+            bytes = rest;
         }
     }
 
@@ -44,8 +73,7 @@ impl HeadWatch {
 
     fn end_of_line(&mut self) {
         let line = std::mem::take(&mut self.line);
-        let line = line.strip_suffix(b"\r").unwrap_or(&line);
-        if line.is_empty() {
+        if !line.begun {
             if self.in_head {
                 self.end_of_head();
             }
@@ -53,14 +81,9 @@ impl HeadWatch {
         }
         if !self.in_head {
             self.in_head = true;
-            return;
-        }
-        let Some(colon) = line.iter().position(|&b| b == b':') else { return };
-        let (name, value) = (&line[..colon], &line[colon + 1..]);
-        if name.eq_ignore_ascii_case(b"content-length") {
-            let text = std::str::from_utf8(value).unwrap_or("").trim();
-            self.length = Some(text.parse().unwrap_or(0)); // hyper refuses what is no number
-        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+        } else if line.is("content-length") {
+            self.length = Some(line.number);
+        } else if line.is("transfer-encoding") {
             self.encoded = true;
         }
     }
@@ -86,6 +109,7 @@ mod tests {
     #[test]
     fn finds_both_fields_of_one_head() {
         let one = "POST / HTTP/1.1\r\nHost: a\r\n";
+        let two = format!("{one}Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n");
         let cases = [
             (format!("{one}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"), true),
             (format!("{one}transfer-encoding:chunked\r\ncontent-length:5\r\n\r\n"), true),
@@ -97,6 +121,12 @@ mod tests {
                 false,
             ),
             (format!("{one}\r\n{one}Content-Length: 3\r\nTransfer-Encoding: x\r\n\r\n"), true),
+            // Lengths that are as long as they like, and stand where they like.
+            (format!("{one}Content-Length: {}5\r\n\r\n12345{two}", "0".repeat(100)), true),
+            (format!("{one}Content-Length:{}5{}\r\n\r\n12345{two}", " ".repeat(100), "\t".repeat(100)), true),
+            (format!("{one}Content-Length: {}\r\n\r\n{two}", "0".repeat(1000)), true),
+            (format!("{one}{}: 5\r\n\r\n{two}", "a".repeat(1000)), true),
+            (format!("{one}Transfer-Encodings: a\r\nContent-Length: 5\r\n\r\n"), false),
         ];
         for (text, expected) in cases {
             for step in [1, 7, 1000] {

@@ -59,6 +59,7 @@ pub struct Handler {
     head: extern "C" fn(*mut c_void, u64, *const Head, c_int, Text) -> bool,
     request: extern "C" fn(*mut c_void, u64, Text, c_int, Text),
     broken: extern "C" fn(*mut c_void, c_int, *mut c_char) -> usize,
+    gone: extern "C" fn(*mut c_void, u64),
     over: extern "C" fn(*mut c_void, u64, bool),
 }
 
@@ -103,6 +104,10 @@ impl Handler {
         let mut id = [0u8; 64];
         let size = (self.broken)(self.context, status.into(), id.as_mut_ptr().cast());
         String::from_utf8_lossy(&id[..size.min(id.len())]).into_owned()
+    }
+
+    fn gone(&self, id: u64) {
+        (self.gone)(self.context, id)
     }
 
     fn over(&self, id: u64, whole: bool) {

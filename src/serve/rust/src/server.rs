@@ -245,7 +245,8 @@ async fn serve(socket: Socket, peer: String, common: Arc<Common>, counted: Count
     let kill = Arc::new(Notify::new());
     let number = common.connections.fetch_add(1, Ordering::Relaxed) + 1;
     common.open.lock().unwrap().insert(number, kill.clone());
-    let stream = Stream::new(socket, shared.clone(), common.handler, common.limits.write);
+    let socket = Arc::new(socket);
+    let stream = Stream::new(socket.clone(), shared.clone(), common.handler, common.limits.write);
     let service = service_fn(|request| {
         let (common, shared, kill, peer) = (common.clone(), shared.clone(), kill.clone(), peer.clone());
         async move {
@@ -258,11 +259,14 @@ async fn serve(socket: Socket, peer: String, common: Arc<Common>, counted: Count
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
+        .half_close(true) // what a client asked before it stopped sending is answered, unless the handler knows better
         .header_read_timeout(common.limits.header)
         .max_buf_size(2 * common.limits.header_bytes.max(8192))
         .max_headers(common.limits.headers + 32);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let mut killed = pin!(kill.notified());
+    let mut gone = pin!(socket.gone());
+    let (mut is_gone, mut told) = (false, 0);
     let mut stop: Option<Pin<Box<dyn Future<Output = ()> + Send>>> = Some(Box::pin(stopped(common.phase.clone())));
     poll_fn(|cx| {
         if killed.as_mut().poll(cx).is_ready() {
@@ -272,7 +276,17 @@ async fn serve(socket: Socket, peer: String, common: Arc<Common>, counted: Count
             stop = None;
             connection.as_mut().graceful_shutdown();
         }
-        connection.as_mut().poll(cx).map(|_| ())
+        if connection.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        // hyper does not look while bytes of a next request wait.
+        is_gone = is_gone || gone.as_mut().poll(cx).is_ready();
+        let exchange = shared.exchange.load(Ordering::Relaxed);
+        if is_gone && told != exchange {
+            told = exchange;
+            common.handler.gone(exchange);
+        }
+        Poll::Pending
     })
     .await;
     common.open.lock().unwrap().remove(&number);
@@ -333,6 +347,7 @@ async fn answer(
     kill: &Arc<Notify>,
 ) -> Response<Answer> {
     let (mut guard, answered) = common.exchanges.begin(kill);
+    shared.exchange.store(guard.id, Ordering::Relaxed);
     let fault = fault_of(&head, shared, &common.limits);
     let mut close = head.headers.contains_key(TRANSFER_ENCODING) || fault.is_some();
     if common.handler.head(guard.id, &head, fault) {

@@ -2,13 +2,16 @@
 
 use std::future::Future;
 use std::io;
+use std::mem::ManuallyDrop;
+use std::net::Shutdown;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{ready, Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{sleep, Sleep};
 
@@ -20,17 +23,60 @@ pub enum Socket {
     Unix(UnixStream),
 }
 
-impl Socket {
-    fn as_read(self: Pin<&mut Self>) -> Pin<&mut dyn AsyncReadWrite> {
-        match self.get_mut() {
-            Socket::Tcp(s) => Pin::new(s),
-            Socket::Unix(s) => Pin::new(s),
+/// The same call of either kind.
+macro_rules! either {
+    ($socket:expr, $s:ident => $call:expr) => {
+        match $socket {
+            Socket::Tcp($s) => $call,
+            Socket::Unix($s) => $call,
         }
-    }
+    };
 }
 
-trait AsyncReadWrite: AsyncRead + AsyncWrite + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Unpin> AsyncReadWrite for T {}
+fn would_block<T>(result: &io::Result<T>) -> bool {
+    result.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
+}
+
+impl Socket {
+    fn poll_read(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(either!(self, s => s.poll_read_ready(cx)))?;
+            let space = buf.initialize_unfilled();
+            let read = either!(self, s => s.try_read(space));
+            if !would_block(&read) {
+                return Poll::Ready(read.map(|bytes| buf.advance(bytes)));
+            }
+        }
+    }
+
+    fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(either!(self, s => s.poll_write_ready(cx)))?;
+            let written = either!(self, s => s.try_write(bytes));
+            if !would_block(&written) {
+                return Poll::Ready(written);
+            }
+        }
+    }
+
+    /// Sends no more.
+    fn shutdown(&self) -> io::Result<()> {
+        let descriptor = either!(self, s => s.as_raw_fd());
+        // Safety: it is open, and stays so: what borrows it here does not close it. Sockets of all kinds are shut down
+        // by one call of the system.
+        let socket = ManuallyDrop::new(unsafe { std::net::TcpStream::from_raw_fd(descriptor) });
+        match socket.shutdown(Shutdown::Write) {
+            Err(e) if e.kind() != io::ErrorKind::NotConnected => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    /// Until the client sends nothing any more, whatever is still to be read of what it sent.
+    pub async fn gone(&self) {
+        // Nothing is ever of priority here; what else ends this wait is the end of what can be read.
+        let _ = either!(self, s => s.ready(Interest::PRIORITY).await);
+    }
+}
 
 /// What the service and the stream of a connection tell each other.
 #[derive(Default)]
@@ -39,12 +85,14 @@ pub struct Shared {
     /// A request is answered before its body was read: closing at once would reset the connection, and with it the
     /// answer that is on its way.
     pub unread: AtomicBool,
+    /// The last exchange that began; 0: none did.
+    pub exchange: AtomicU64,
 }
 
 const LINGER: Duration = Duration::from_millis(1000);
 
 pub struct Stream {
-    socket: Socket,
+    socket: Arc<Socket>,
     shared: Arc<Shared>,
     handler: Handler,
     write_limit: Duration,
@@ -54,12 +102,8 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub fn new(socket: Socket, shared: Arc<Shared>, handler: Handler, write_limit: Duration) -> Self {
+    pub fn new(socket: Arc<Socket>, shared: Arc<Shared>, handler: Handler, write_limit: Duration) -> Self {
         Stream { socket, shared, handler, write_limit, stalled: None, linger: None, own: Vec::new() }
-    }
-
-    fn socket(&mut self) -> Pin<&mut dyn AsyncReadWrite> {
-        Pin::new(&mut self.socket).as_read()
     }
 
     /// An error once the client has not taken a byte for so long.
@@ -76,9 +120,7 @@ impl Stream {
 
     fn write_own(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.own.is_empty() {
-            let own = std::mem::take(&mut self.own);
-            let result = self.socket().poll_write(cx, &own);
-            self.own = own;
+            let result = self.socket.poll_write(cx, &self.own);
             let written = ready!(self.watch(cx, result))?;
             self.own.drain(..written);
         }
@@ -114,7 +156,7 @@ impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let me = self.get_mut();
         let before = buf.filled().len();
-        let result = me.socket().poll_read(cx, buf);
+        let result = me.socket.poll_read(cx, buf);
         me.shared.heads.lock().unwrap().read(&buf.filled()[before..]);
         result
     }
@@ -129,21 +171,20 @@ impl AsyncWrite for Stream {
             me.shared.unread.store(true, Ordering::Relaxed);
             return Poll::Ready(Ok(bytes.len()));
         }
-        let result = me.socket().poll_write(cx, bytes);
+        let result = me.socket.poll_write(cx, bytes);
         me.watch(cx, result)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let me = self.get_mut();
-        ready!(me.write_own(cx))?;
-        me.socket().poll_flush(cx)
+        me.write_own(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let me = self.get_mut();
         ready!(me.write_own(cx))?;
         if me.linger.is_none() {
-            ready!(me.socket().poll_shutdown(cx))?;
+            me.socket.shutdown()?;
             if !me.shared.unread.load(Ordering::Relaxed) {
                 return Poll::Ready(Ok(()));
             }
@@ -155,7 +196,7 @@ impl AsyncWrite for Stream {
                 return Poll::Ready(Ok(()));
             }
             let mut buf = ReadBuf::new(&mut space);
-            match ready!(me.socket().poll_read(cx, &mut buf)) {
+            match ready!(me.socket.poll_read(cx, &mut buf)) {
                 Ok(()) if !buf.filled().is_empty() => {}
                 _ => return Poll::Ready(Ok(())),
             }
