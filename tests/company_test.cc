@@ -14,6 +14,7 @@ namespace situ::test {
 namespace {
 
 using Requests = TinyModel;
+using OneModel = TinyModel;
 
 // What has to be the same.
 std::string told(const Generation& g) {
@@ -202,17 +203,63 @@ TEST_P(Requests, AFullQueueIsBusyAndListsWait) {
   EXPECT_EQ(model.generate(prompts, r.options, nullptr).value().size(), 40u);
 }
 
-// A process that lives long: what it takes does not grow, and no slot is lost.
+// Choices share the rows of their prompt, and more so with a request that has the same one: those that give way then
+// may be more tokens than the state has slots. They end with what they have.
+TEST_P(OneModel, WhoGivesWayAtTheEndOfTheStateEndsThere) {
+  LoadOptions options;
+  options.context_length = 96;
+  options.slots = 64;
+  options.threads = 1;
+  Model model = load(options);
+  Request many, one;
+  many.prompt = one.prompt = Prompt(some_tokens(17, 1));
+  many.options.max_new_tokens = one.options.max_new_tokens = 40;
+  many.options.ignore_eos = one.options.ignore_eos = true;
+  many.options.choices = 8;
+  many.options.temperature = 1.5;
+  many.options.seed = 3;
+  one.priority = 1;
+  const Result<Generation> alone = model.generate(many.prompt, many.options, nullptr);  // the prompt is kept
+  ASSERT_TRUE(alone.is_ok()) << alone.status().message();
+  ASSERT_EQ(alone->finish_reason, FinishReason::kLength);
+  std::vector<Ticket> tickets;
+  impl_of(model).between_steps([&] {  // both begin with the same step
+    for (const Request& r : {one, many}) tickets.push_back(model.submit(r).value());
+    return true;
+  });
+  const Result<Generation> first = tickets[0].result(), second = tickets[1].result();
+  ASSERT_TRUE(first.is_ok()) << first.status().message();
+  EXPECT_EQ(first->output_ids.size(), 40u);
+  ASSERT_TRUE(second.is_ok()) << second.status().message();
+  EXPECT_EQ(second->error, "");
+  EXPECT_EQ(second->finish_reason, FinishReason::kLength);
+  EXPECT_EQ(model.stats().preemptions, 1);
+  ASSERT_EQ(second->answers.size(), alone->answers.size());
+  for (size_t i = 0; i < alone->answers.size(); ++i) {  // the last slots went to whoever came first
+    const Tokens &a = alone->answers[i].output_ids, &b = second->answers[i].output_ids;
+    const size_t both = std::min(a.size(), b.size());
+    EXPECT_GT(both, 0u);
+    EXPECT_EQ(Tokens(a.begin(), a.begin() + static_cast<int64_t>(both)),
+              Tokens(b.begin(), b.begin() + static_cast<int64_t>(both)));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, OneModel, ::testing::Values("tiny/llama"), test_name);
+
+// A process that lives long: what it takes does not grow, and no slot is lost. SITU_LONG_LIFE=N: so many requests.
+// SITU_LONG_LIFE_MODEL=FOLDER: of this model, whose texts are shorter.
 TEST(LongLife, ManyRequestsOfRandomLength) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer keeps what is freed";
 #endif
-  const char* given = std::getenv("SITU_SHARED");
-  const std::filesystem::path path =
-      std::filesystem::path(given ? given : SITU_SHARED_DEFAULT) / "models" / "tiny/llama";
+  const char *shared = std::getenv("SITU_SHARED"), *given = std::getenv("SITU_LONG_LIFE_MODEL");
+  const std::filesystem::path tiny =
+      std::filesystem::path(shared ? shared : SITU_SHARED_DEFAULT) / "models" / "tiny/llama";
+  const std::filesystem::path path = given ? given : tiny;
   if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
   const char* asked = std::getenv("SITU_LONG_LIFE");
   const int64_t count = asked ? std::atoll(asked) : 20000, early = count / 20;
+  const uint64_t longest_prompt = given ? 24 : 100, longest_answer = given ? 8 : 20;
   LoadOptions options;
   options.pack_cache = false;
   options.threads = 1;
@@ -229,8 +276,9 @@ TEST(LongLife, ManyRequestsOfRandomLength) {
   int64_t at_early = 0;
   for (int64_t i = 0; i < count; ++i) {
     Request r;
-    r.prompt = Prompt(some_tokens(1 + static_cast<int64_t>(random() % 100), static_cast<int64_t>(random() % 1000)));
-    r.options.max_new_tokens = 1 + static_cast<int64_t>(random() % 20);
+    const auto length = 1 + static_cast<int64_t>(random() % longest_prompt);
+    r.prompt = Prompt(some_tokens(length, static_cast<int64_t>(random() % 1000)));
+    r.options.max_new_tokens = 1 + static_cast<int64_t>(random() % longest_answer);
     r.options.ignore_eos = true;
     if (i % 50 == 7) r.options.temperature = 1;
     running.push_back(model.submit(std::move(r)).value());
@@ -243,6 +291,7 @@ TEST(LongLife, ManyRequestsOfRandomLength) {
   running.clear();
   while (model.stats().running > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const int64_t at_end = resident();
+  if (given) std::printf("resident after %ld requests: %ld, after %ld: %ld\n", early, at_early, count, at_end);
   EXPECT_LE(static_cast<double>(at_end), 1.05 * static_cast<double>(at_early))
       << at_early << " bytes after " << early << " requests";
   EXPECT_EQ(free_slots(model) + model.stats().slots_kept, free);

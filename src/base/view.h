@@ -49,15 +49,16 @@ struct View {
   }
 };
 
-// A row of `count` floats, to be read or, where they may be written, written.
-inline View row_view(const float* data, int64_t count) {
+// A row of `count` elements, to be read or, where they may be written, written.
+inline View row_view(const void* data, DType type, int64_t count) {
   View v;
-  v.data = reinterpret_cast<std::byte*>(const_cast<float*>(data));
-  v.type = DType::kF32;
+  v.data = static_cast<std::byte*>(const_cast<void*>(data));
+  v.type = type;
   v.rank = 1;
   v.dims[0] = count;
   v.strides[0] = 1;
   return v;
 }
+inline View row_view(const float* data, int64_t count) { return row_view(data, DType::kF32, count); }
 
 }  // namespace situ

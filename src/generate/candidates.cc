@@ -11,67 +11,78 @@
 namespace situ {
 namespace {
 
-double sum_above(std::span<const float> shares, float least) {
-  constexpr size_t kLanes = 16, kBlock = 64 * kLanes;
-  double sum = 0;
-  for (size_t begin = 0; begin < shares.size(); begin += kBlock) {
-    const std::span<const float> block = shares.subspan(begin, std::min(kBlock, shares.size() - begin));
-    float lanes[kLanes] = {};
-    size_t i = 0;
-    for (; i + kLanes <= block.size(); i += kLanes)
-      for (size_t k = 0; k < kLanes; ++k) lanes[k] += block[i + k] > least ? block[i + k] : 0.0f;
-    for (; i < block.size(); ++i) lanes[0] += block[i] > least ? block[i] : 0.0f;
-    for (const float lane : lanes) sum += lane;
-  }
-  return sum;
-}
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+// As much as sums of shares in float may differ, and shares of nearly equal scores.
+constexpr double kSumsDiffer = 1e-5;
+constexpr float kSharesDiffer = 1e-5f;
 
-// The numbers of these. Blocks that have none are left at once; in the others a branch for each would be guessed wrong.
-void list_above(std::span<const float> shares, float least, std::vector<uint32_t>& numbers) {
-  constexpr size_t kBlock = 64;
-  numbers.resize(shares.size());
-  size_t count = 0;
-  for (size_t begin = 0; begin < shares.size(); begin += kBlock) {
-    const std::span<const float> block = shares.subspan(begin, std::min(kBlock, shares.size() - begin));
-    int some = block.size() < kBlock;
-    if (!some)
-      for (size_t i = 0; i < kBlock; ++i) some |= block[i] > least;
-    if (!some) continue;
-    for (size_t i = 0; i < block.size(); ++i)
-      numbers[count] = static_cast<uint32_t>(begin + i), count += block[i] > least;
+// A share so that all that are above it come to less than `mass`: of those, in [low, 8 low], the least that few looks
+// find. What is not above it has to be ranked.
+float sure_share(std::span<const float> shares, float low, double mass) {
+  constexpr size_t kFew = 256;  // are ranked as fast
+  constexpr int kLooks = 6;
+  if (shares.size() < kFew) return kInfinity;
+  float high = 8 * low;
+  if (!(sum_above(shares, high) < mass * (1 - kSumsDiffer))) return kInfinity;
+  for (int look = 0; look < kLooks; ++look) {
+    const float middle = std::sqrt(low * high);
+    (sum_above(shares, middle) < mass * (1 - kSumsDiffer) ? high : low) = middle;
   }
-  numbers.resize(count);
+  return high * (1 + kSharesDiffer);
 }
 
 }  // namespace
+
+float Candidates::exponent(size_t i) const {
+  const float score = scores_[ids_[i]];
+  // The largest itself may be infinite, or the temperature so small that a quotient is.
+  return score == max_ ? 0.0f : (score - max_) / temperature_;
+}
+
+Ranked Candidates::ranked(size_t i) const {
+  return {-static_cast<double>(exponent(i)), ids_[i], static_cast<double>(weights_[i])};
+}
+
+// Without branches, which would be guessed wrong.
+template <typename Wanted>
+void Candidates::keep_those(Wanted wanted) {
+  size_t kept = 0;
+  for (size_t i = 0; i < ids_.size(); ++i) {
+    const bool keep = wanted(i);
+    ids_[kept] = ids_[i];
+    weights_[kept] = weights_[i];
+    kept += keep;
+  }
+  ids_.resize(kept);
+  weights_.resize(kept);
+}
 
 void Candidates::take(std::span<const float> scores, int64_t top_k, float temperature) {
   constexpr float kLowest = std::numeric_limits<float>::lowest();
   const size_t k = static_cast<size_t>(top_k);
   const float least = k > 0 && k < scores.size() ? std::max(kth_largest(scores, k, scratch_), kLowest) : kLowest;
-  candidates_.clear();
-  float max = -std::numeric_limits<float>::infinity();
-  for (size_t i = 0; i < scores.size(); ++i) {
-    if (!(scores[i] >= least)) continue;
-    candidates_.push_back({static_cast<int64_t>(i), scores[i], 0});
-    max = std::max(max, scores[i]);
-  }
-  for (Candidate& c : candidates_) {
-    // The largest itself may be infinite, or the temperature so small that a quotient is.
-    c.exponent = c.exponent == max ? 0.0f : (c.exponent - max) / temperature;
-    c.weight = std::exp(c.exponent);
-  }
+  list_above(scores, std::nextafter(least, -kInfinity), ids_);
+  scores_ = scores;
+  temperature_ = temperature;
+  max_ = -kInfinity;
+  for (const uint32_t id : ids_) max_ = std::max(max_, scores[id]);
+  weights_.resize(ids_.size());
+  for (size_t i = 0; i < ids_.size(); ++i) weights_[i] = std::exp(exponent(i));
 }
 
 double Candidates::total() const {
-  double sum = 0;
-  for (const Candidate& c : candidates_) sum += c.weight;
-  return sum;
+  constexpr size_t kSums = 4;  // so that an addition does not wait for the one before it
+  double sums[kSums] = {};
+  size_t i = 0;
+  for (; i + kSums <= weights_.size(); i += kSums)
+    for (size_t k = 0; k < kSums; ++k) sums[k] += static_cast<double>(weights_[i + k]);
+  for (; i < weights_.size(); ++i) sums[0] += static_cast<double>(weights_[i]);
+  return sums[0] + sums[1] + (sums[2] + sums[3]);
 }
 
 double Candidates::probability(int64_t id) const {
-  for (const Candidate& c : candidates_)
-    if (c.id == id) return c.weight / total();
+  for (size_t i = 0; i < ids_.size(); ++i)
+    if (ids_[i] == id) return static_cast<double>(weights_[i]) / total();
   return 0;
 }
 
@@ -81,6 +92,9 @@ void Candidates::take_top_p(std::span<const float> scores, int64_t best, float t
     take(scores, 0, temperature);
     return keep_top_p(mass);
   }
+  scores_ = scores;
+  max_ = max;
+  temperature_ = temperature;
   scratch_.resize(scores.size());
   softmax(scores, temperature, scratch_);
   const std::span<const float> shares = scratch_;
@@ -88,59 +102,76 @@ void Candidates::take_top_p(std::span<const float> scores, int64_t best, float t
   // model is sure. All that are not above the least share come to less than the rest together.
   const auto least = static_cast<float>(0.5 * (1 - mass) / static_cast<double>(scores.size()));
   float share = std::max(1e-3f, least);
-  while (share > least && sum_above(shares, share) < mass * (1 + 1e-5)) share = std::max(share / 8, least);
-  list_above(shares, share, kept_);
-  const double one = static_cast<double>(shares[static_cast<size_t>(best)]);
-  candidates_.clear();
-  for (const size_t i : kept_)
-    candidates_.push_back({static_cast<int64_t>(i), (scores[i] - max) / temperature,
-                           static_cast<float>(static_cast<double>(shares[i]) / one)});
-  keep_mass(mass, 1 / one, 0);
+  while (share > least && sum_above(shares, share) < mass * (1 + kSumsDiffer)) share = std::max(share / 8, least);
+  list_above(shares, share, ids_);
+  weights_.resize(ids_.size());
+  for (size_t i = 0; i < ids_.size(); ++i) weights_[i] = shares[ids_[i]];
+  const float sure = sure_share(weights_, share, mass);
+  const double one = static_cast<double>(shares[static_cast<size_t>(best)]), to_weight = 1 / one;
+  for (float& weight : weights_) weight = static_cast<float>(static_cast<double>(weight) * to_weight);
+  keep_mass(mass, to_weight, 0, static_cast<float>(static_cast<double>(sure) * to_weight));
 }
 
 void Candidates::keep_top_p(double mass) {
   const double all = total();
   // All that are this improbable come to less than 1 - mass together: they need no ranking.
-  keep_mass(mass, all, 0.5 * (1 - mass) * all / static_cast<double>(candidates_.size()));
+  keep_mass(mass, all, 0.5 * (1 - mass) * all / static_cast<double>(ids_.size()), kInfinity);
 }
 
-void Candidates::keep_mass(double mass, double all, double negligible) {
+// Those whose weight is above `sure` are kept, those not above `negligible` go; the others are ranked.
+void Candidates::keep_mass(double mass, double all, double negligible, float sure) {
+  unsure_.resize(ids_.size());
+  size_t count = 0;
+  for (size_t i = 0; i < ids_.size(); ++i) {
+    unsure_[count] = static_cast<uint32_t>(i);
+    count += !(weights_[i] > sure);
+  }
+  unsure_.resize(count);
+  double before = sure < kInfinity ? total() : 0;
   ranked_.clear();
-  for (const Candidate& c : candidates_)
-    if (c.weight > negligible) ranked_.push_back({-static_cast<double>(c.exponent), c.id, c.weight});
-  const Ranked last = reaching_mass(ranked_, mass * all);
-  std::erase_if(candidates_,
-                [&](const Candidate& c) { return ranks_before(last, {-static_cast<double>(c.exponent), c.id, 0}); });
+  for (const size_t i : unsure_) {
+    if (sure < kInfinity) before -= static_cast<double>(weights_[i]);
+    if (static_cast<double>(weights_[i]) > negligible) ranked_.push_back(ranked(i));
+  }
+  if (ranked_.empty()) return;
+  const Ranked last = reaching_mass(ranked_, mass * all - before);
+  for (const size_t i : unsure_)
+    if (ranks_before(last, ranked(i))) weights_[i] = -1;
+  keep_those([&](size_t i) { return weights_[i] >= 0; });
 }
 
 void Candidates::keep_min_p(double ratio) {
   float largest = 0;
-  for (const Candidate& c : candidates_) largest = std::max(largest, c.weight);
-  std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < ratio * largest; });
+  for (const float weight : weights_) largest = std::max(largest, weight);
+  keep_those([&](size_t i) { return !(static_cast<double>(weights_[i]) < ratio * static_cast<double>(largest)); });
 }
 
 void Candidates::keep_typical(double mass) {
   const double all = total(), log_all = std::log(all);
   double entropy = 0;
-  for (const Candidate& c : candidates_)
-    if (c.weight > 0) entropy -= c.weight / all * (c.exponent - log_all);
-  const auto deviation = [&](const Candidate& c) { return std::abs(log_all - c.exponent - entropy); };
+  for (size_t i = 0; i < ids_.size(); ++i)
+    if (weights_[i] > 0)
+      entropy -= static_cast<double>(weights_[i]) / all * (static_cast<double>(exponent(i)) - log_all);
+  const auto deviation = [&](size_t i) { return std::abs(log_all - static_cast<double>(exponent(i)) - entropy); };
   ranked_.clear();
-  for (const Candidate& c : candidates_) ranked_.push_back({deviation(c), c.id, c.weight});
+  for (size_t i = 0; i < ids_.size(); ++i) ranked_.push_back({deviation(i), ids_[i], weights_[i]});
   const double last = reaching_mass(ranked_, mass * all).key;
-  std::erase_if(candidates_, [&](const Candidate& c) { return deviation(c) > last; });
+  keep_those([&](size_t i) { return !(deviation(i) > last); });
 }
 
 // -log(1 - x) / weight is exponentially distributed with rate `weight` for x uniform in [0, 1): the least of all is
 // token i's with the probability of i. It is at least x / weight, so that most tokens need no logarithm.
-int64_t Candidates::draw(uint64_t seed, uint64_t position) const {
-  TokenNumbers numbers(seed, position);
+int64_t Candidates::draw(uint64_t seed, uint64_t position) {
+  const TokenNumbers numbers(seed, position);
+  digits_.resize(ids_.size());
+  numbers.first_digits(ids_, digits_);
   double least = std::numeric_limits<double>::infinity();
-  int64_t drawn = candidates_.front().id;
-  for (const Candidate& c : candidates_) {
-    if (!(c.weight > 0) || numbers.floor(c.id) >= least * c.weight) continue;
-    const double time = -std::log1p(-numbers.exact(c.id)) / c.weight;
-    if (time < least) least = time, drawn = c.id;
+  uint32_t drawn = ids_.front();
+  for (size_t i = 0; i < ids_.size(); ++i) {
+    const double weight = weights_[i];
+    if (!(weight > 0) || TokenNumbers::floor(digits_[i]) >= least * weight) continue;
+    const double time = -std::log1p(-numbers.exact(ids_[i], digits_[i])) / weight;
+    if (time < least) least = time, drawn = ids_[i];
   }
   return drawn;
 }

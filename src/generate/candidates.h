@@ -11,7 +11,8 @@
 namespace situ {
 
 // The probability of a candidate is its weight over the sum of all weights: what a softmax over those left would give.
-// Candidates stay in the order of their ids. Memory is kept from one token to the next.
+// Candidates stay in the order of their ids. Scores that were taken are looked at until others are. Memory is kept from
+// one token to the next.
 class Candidates {
  public:
   // Those whose score is above -infinity; with 0 < top_k < vocabulary the top_k largest of them, and all that equal the
@@ -22,7 +23,7 @@ class Candidates {
   // The same without a top_k, and then keep_top_p(mass) with mass < 1: sooner, since most tokens are too improbable to
   // be listed. `best`: id of the largest score.
   void take_top_p(std::span<const float> scores, int64_t best, float temperature, double mass);
-  bool empty() const { return candidates_.empty(); }
+  bool empty() const { return ids_.empty(); }
   // 0 for tokens that are none. Looks through all.
   double probability(int64_t id) const;
 
@@ -39,21 +40,23 @@ class Candidates {
   // goes: when probabilities change a little, as by rounding or in a model that thinks alike, the same seed and
   // position seldom draw another (maximal but for a factor of 2; Daliri et al., Coupling without Communication, arXiv
   // 2408.07978). Not empty.
-  int64_t draw(uint64_t seed, uint64_t position) const;
+  int64_t draw(uint64_t seed, uint64_t position);
 
  private:
-  struct Candidate {
-    int64_t id;
-    float exponent;  // (score - max) / temperature
-    float weight;
-  };
+  // (score - max) / temperature, of candidate number i.
+  float exponent(size_t i) const;
+  Ranked ranked(size_t i) const;
   double total() const;
-  void keep_mass(double mass, double all, double negligible);
+  // Leaves those whose number is wanted.
+  template <typename Wanted>
+  void keep_those(Wanted wanted);
+  void keep_mass(double mass, double all, double negligible, float sure);
 
-  std::vector<Candidate> candidates_;
+  std::span<const float> scores_;
+  float max_ = 0, temperature_ = 1;
+  std::vector<uint32_t> ids_, digits_, unsure_;
+  std::vector<float> weights_, scratch_;
   std::vector<Ranked> ranked_;
-  std::vector<float> scratch_;
-  std::vector<uint32_t> kept_;
 };
 
 }  // namespace situ

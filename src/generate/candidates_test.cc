@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -136,6 +137,28 @@ TEST(Candidates, DrawTheSameWhenScoresChangeALittle) {
   EXPECT_LT(differ, kDraws / 50);
 }
 
+// take_top_p looks for the same candidates as take and keep_top_p, whatever the shape of the scores.
+TEST(Candidates, TopPAtOnceKeepsTheSame) {
+  std::mt19937 random(2);
+  Candidates at_once, after;
+  for (const float deviation : {0.01f, 0.5f, 1.5f, 3.0f, 9.0f})
+    for (const double mass : {0.05, 0.5, 0.95, 0.9999999})
+      for (const size_t count : {7, 300, 20000}) {
+        std::normal_distribution<float> normal(0, deviation);
+        std::vector<float> scores(count);
+        for (float& x : scores) x = normal(random);
+        for (size_t i = 0; i < count; i += 5) scores[i] = scores[0];  // many are equal
+        const int64_t best = std::max_element(scores.begin(), scores.end()) - scores.begin();
+        at_once.take_top_p(scores, best, 0.8f, mass);
+        after.take(scores, 0, 0.8f);
+        after.keep_top_p(mass);
+        for (uint64_t position = 0; position < 20; ++position)
+          EXPECT_EQ(at_once.draw(1, position), after.draw(1, position)) << deviation << " " << mass << " " << count;
+        EXPECT_NEAR(at_once.probability(best), after.probability(best), 1e-3 * after.probability(best))
+            << deviation << " " << mass << " " << count;
+      }
+}
+
 TEST(Candidates, ExtremeScoresAndTemperatures) {
   Candidates candidates;
   candidates.take(std::vector<float>{-3e38f, 3e38f, 2.9e38f}, 0, 1);
@@ -144,7 +167,8 @@ TEST(Candidates, ExtremeScoresAndTemperatures) {
   EXPECT_EQ(candidates.probability(1), 1);
   candidates.take(std::vector<float>{1, kInfinity, kInfinity, 3}, 2, 1);
   EXPECT_EQ(candidates.probability(1), 0.5);
-  candidates.take(std::vector<float>{1, 2, 3}, 0, 1e30f);
+  const std::vector<float> three{1, 2, 3};
+  candidates.take(three, 0, 1e30f);
   EXPECT_NEAR(candidates.probability(0), 1.0 / 3, 1e-6);
   candidates.keep_typical(0.5);  // all are equally typical
   EXPECT_NEAR(candidates.probability(0), 1.0 / 3, 1e-6);

@@ -1,5 +1,8 @@
 #include "generate/random.h"
 
+#include "kernels/kernel.h"
+#include "kernels/params.h"
+
 namespace situ {
 
 std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
@@ -15,23 +18,24 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint3
   return counter;
 }
 
-std::array<uint32_t, 4> TokenNumbers::words(uint32_t block, uint32_t purpose) const {
+// By the kernel, which has many counters at once.
+void TokenNumbers::first_digits(std::span<const uint32_t> ids, std::span<uint32_t> digits) const {
+  const View x = row_view(ids.data(), DType::kU32, static_cast<int64_t>(ids.size())),
+             y = row_view(digits.data(), DType::kU32, static_cast<int64_t>(ids.size()));
+  const RandomWordsParams params{seed_, position_};
+  KernelCall call;
+  call.in = &x;
+  call.out = &y;
+  call.in_count = call.out_count = 1;
+  call.params = &params;
+  kernels().random_words(call, 0, 1);
+}
+
+double TokenNumbers::exact(uint32_t id, uint32_t digits) const {
   const auto low = [](uint64_t x) { return static_cast<uint32_t>(x); };
   const auto high = [](uint64_t x) { return static_cast<uint32_t>(x >> 32); };
-  return philox({block, low(position_), high(position_), purpose}, {low(seed_), high(seed_)});
-}
-
-double TokenNumbers::floor(int64_t id) {
-  if (id / 4 != block_) {
-    block_ = id / 4;
-    words_ = words(static_cast<uint32_t>(block_), 0);
-  }
-  return static_cast<double>(words_[static_cast<size_t>(id % 4)]) * 0x1p-32;
-}
-
-double TokenNumbers::exact(int64_t id) {
-  const uint32_t rest = words(static_cast<uint32_t>(id), 1)[0] >> 11;
-  return floor(id) + static_cast<double>(rest) * 0x1p-53;
+  const uint32_t rest = philox({id, low(position_), high(position_), 1}, {low(seed_), high(seed_)})[0] >> 11;
+  return floor(digits) + static_cast<double>(rest) * 0x1p-53;
 }
 
 }  // namespace situ

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace situ {
 
@@ -16,17 +17,14 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint3
 class TokenNumbers {
  public:
   TokenNumbers(uint64_t seed, uint64_t position) : seed_(seed), position_(position) {}
-  // The number's first 32 binary digits: at most 2^-32 below it. Cheap when ids come in order.
-  double floor(int64_t id);
-  // All 53 digits.
-  double exact(int64_t id);
+  // The numbers' first 32 binary digits, of ids in rising order: [ids.size()].
+  void first_digits(std::span<const uint32_t> ids, std::span<uint32_t> digits) const;
+  // A number out of these, at most 2^-32 below it, and all 53 digits of it.
+  static double floor(uint32_t digits) { return static_cast<double>(digits) * 0x1p-32; }
+  double exact(uint32_t id, uint32_t digits) const;
 
  private:
-  std::array<uint32_t, 4> words(uint32_t block, uint32_t purpose) const;
-
   uint64_t seed_, position_;
-  int64_t block_ = -1;  // whose words these are, of four ids each
-  std::array<uint32_t, 4> words_{};
 };
 
 }  // namespace situ

@@ -6,6 +6,9 @@
 #include <functional>
 #include <limits>
 
+#include "kernels/kernel.h"
+#include "kernels/params.h"
+
 namespace situ {
 
 float kth_largest(std::span<const float> scores, size_t k, std::vector<float>& scratch) {
@@ -28,6 +31,18 @@ float kth_largest(std::span<const float> scores, size_t k, std::vector<float>& s
 }
 
 namespace {
+
+void run_above(KernelFn kernel, std::span<const float> shares, float least, std::span<const View> to) {
+  const View x = row_view(shares.data(), static_cast<int64_t>(shares.size()));
+  const AboveParams params{least};
+  KernelCall call;
+  call.in = &x;
+  call.in_count = 1;
+  call.out = to.data();
+  call.out_count = static_cast<int>(to.size());
+  call.params = &params;
+  kernel(call, 0, 1);
+}
 
 // Of many, those with keys around the one that is looked for, which come first in `ranked` then: keys are counted into
 // equal steps between the least and the largest. `before` grows by the weight of all smaller keys.
@@ -75,6 +90,21 @@ Ranked reaching_mass(std::span<Ranked> ranked, double mass) {
   for (const Ranked& r : ranked)
     if ((before += r.weight) >= mass) return r;
   return ranked.back();
+}
+
+double sum_above(std::span<const float> shares, float least) {
+  double sum = 0;
+  const View to = row_view(&sum, DType::kF64, 1);
+  run_above(kernels().sum_above, shares, least, {&to, 1});
+  return sum;
+}
+
+void list_above(std::span<const float> shares, float least, std::vector<uint32_t>& numbers) {
+  numbers.resize(shares.size() + kAboveSlack);
+  int64_t count = 0;
+  const View to[2] = {row_view(numbers.data(), DType::kU32, std::ssize(numbers)), row_view(&count, DType::kI64, 1)};
+  run_above(kernels().list_above, shares, least, to);
+  numbers.resize(static_cast<size_t>(count));
 }
 
 }  // namespace situ

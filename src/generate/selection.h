@@ -29,6 +29,10 @@ void each_wanted(std::span<const float> scores, Wanted wanted, Visit visit) {
 // it. One look at every score and O(n) work whatever their order. `scratch` grows to 2 k once and is then used again.
 float kth_largest(std::span<const float> scores, size_t k, std::vector<float>& scratch);
 
+// Of shares, no NaN: the sum of those above `least`; which of them are, in order. By kernels.
+double sum_above(std::span<const float> shares, float least);
+void list_above(std::span<const float> shares, float least, std::vector<uint32_t>& numbers);
+
 struct Ranked {
   double key = 0;
   int64_t id = 0;

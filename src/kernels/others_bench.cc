@@ -259,6 +259,14 @@ class Others {
          {bytes.view}, &quantize);
     time(&KernelTable::round_linear, "round_linear", "a scale for each row", {floats.view, rows.view}, {floats.view},
          &quantize);
+    const Buffer scores(DType::kF32, {49152}), sum(DType::kF64, {1}), count(DType::kI64, {1}),
+        above(DType::kU32, {49152 + kAboveSlack}), ids(DType::kU32, {49152}), words(DType::kU32, {49152});
+    for (int64_t i = 0; i < 49152; ++i) ids.view.as<uint32_t>()[i] = static_cast<uint32_t>(i);
+    const AboveParams least{0.5f};
+    time(&KernelTable::sum_above, "sum_above", "", {scores.view}, {sum.view}, &least);
+    time(&KernelTable::list_above, "list_above", "", {scores.view}, {above.view, count.view}, &least);
+    const RandomWordsParams random{1, 2};
+    time(&KernelTable::random_words, "random_words", "", {ids.view}, {words.view}, &random);
     if (bench_.wants("read_stream")) {
       const Buffer much(DType::kU8, {int64_t{64} << 20}), sums(DType::kU32, {bench_.threads()});
       time(&KernelTable::read_stream, "read_stream", "", {much.view}, {sums.view}, nullptr);

@@ -333,4 +333,14 @@ struct LinearAttentionParams {
 // Numbers of one key of a state, and its factor, in scratch: a thread's has room for so many keys.
 constexpr int64_t kMostLinearKeys = 8192;
 
+// What the choice of a token looks at (kernels/choose.cc).
+struct AboveParams {
+  float least;
+};
+// Elements behind those of list_above's destination that it may write.
+constexpr int64_t kAboveSlack = 16;
+struct RandomWordsParams {
+  uint64_t seed, position;
+};
+
 }  // namespace situ

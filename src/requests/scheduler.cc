@@ -546,7 +546,7 @@ void Scheduler::make_room(Lane& lane, Job& job, const Status& why) {
     lane.served.waiting.fetch_add(1);
     lane.running.erase(lane.running.begin() + chosen);
     ++lane.stats.preemptions;
-  } else if (alone && why.message().find(kNeedsOneRun) != std::string::npos) {
+  } else if (alone && is_needs_one_run(why)) {
     job.decoding->fail(why);  // no room would help
   } else if (alone && job.decoding->answers()) {
     job.decoding->end(FinishReason::kLength);

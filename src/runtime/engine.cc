@@ -588,7 +588,7 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
   Program& program = tokens.size() == 1 && !first && !prompt ? *decode_ : *prefill_;
   if (program.needs_contiguous() && !sequence.contiguous()) {
     sequence.rewind(past);
-    return Status::error(Code::kNoRoom, kNeedsOneRun);
+    return needs_one_run();
   }
   if (Status room = take_state_slot(sequence, sequence.length()); !room.is_ok()) {
     sequence.rewind(past);

@@ -23,7 +23,10 @@
 
 namespace situ {
 
-extern const char* const kNeedsOneRun;  // an error
+// What a sequence is refused with whose state would not be one run of slots, as the model needs it: an error that more
+// room would not mend. Its reason, of kind kState, tells it from other errors with the code kNoRoom.
+Status needs_one_run();
+bool is_needs_one_run(const Status& status);
 
 // Where the packed weights came from.
 struct PackUse {

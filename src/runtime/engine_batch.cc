@@ -8,7 +8,16 @@
 
 namespace situ {
 
-const char* const kNeedsOneRun = "this model's attention was not recognised and needs its state in one run of slots";
+Status needs_one_run() {
+  return Status::error(Code::kNoRoom,
+                       "this model's attention was not recognised and needs its state in one run of slots")
+      .or_reason(Reason::Kind::kState);
+}
+
+bool is_needs_one_run(const Status& status) {
+  return std::any_of(status.reasons().begin(), status.reasons().end(),
+                     [](const Reason& r) { return r.kind == Reason::Kind::kState; });
+}
 
 Status InPlaceEngine::check_feeds(std::span<const Feed> feeds) const {
   const bool together = one_sequence().empty();
@@ -111,7 +120,7 @@ Status InPlaceEngine::take_token_slots(const Feed& feed) {
   SITU_RETURN_IF_ERROR(check_source(sequence));
   const Result<Run> slot = take_slots(sequence, 1, 1);
   if (!slot.is_ok()) return slot.status();
-  if (decode_->needs_contiguous() && !sequence.contiguous()) return Status::error(Code::kNoRoom, kNeedsOneRun);
+  if (decode_->needs_contiguous() && !sequence.contiguous()) return needs_one_run();
   return take_state_slot(sequence, sequence.length());
 }
 
@@ -252,8 +261,7 @@ Status InPlaceEngine::take_all_slots(const Feed& feed) {
   while (sequence.length() < end) {
     const Result<Run> run = take_slots(sequence, end - sequence.length(), all);
     if (!run.is_ok()) return run.status();
-    if ((prefill_->needs_contiguous() || decode_->needs_contiguous()) && !sequence.contiguous())
-      return Status::error(Code::kNoRoom, kNeedsOneRun);
+    if ((prefill_->needs_contiguous() || decode_->needs_contiguous()) && !sequence.contiguous()) return needs_one_run();
   }
   return Status::ok();
 }
