@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
+import decoder_graphs
 import tiny_encoders
 import tiny_exports
 import tiny_models
@@ -104,6 +105,30 @@ class RunsTest(CheckCase):
         facts = self.check(folder, "--verify")["verify"]
         self.assertEqual((facts["prompts"], facts["ids_equal"]), (4, True))
         self.assertLess(facts["largest_difference"], 1e-4 * facts["largest_logit"])
+
+    def test_verify_of_prompts_whose_parts_count(self):
+        """What a graph gives a token follows from the step that it is in: both sides are fed the same ones."""
+        longer = lambda g, x: g.op("Add", x, g.op("Cast", g.op("Greater", g.tokens, g.constant(8)), to=TensorProto.FLOAT))
+        facts = self.check(decoder_graphs.write(self.folder / "longer.onnx", decoder_graphs.LEARNED, hidden=longer), "--verify", 3)["verify"]
+        self.assertEqual((facts["prompts"], facts["ids_equal"]), (3, True))
+
+    def test_scales_that_are_no_numbers(self):
+        genai = spec("genai-zero-points")
+        folder = tiny_exports.write_weights(genai, tiny_models.make_weights(genai, 3), self.folder / "scales")
+        file = folder / json.loads((folder / "genai_config.json").read_text())["model"]["decoder"]["filename"]
+        graph = onnx.load(file)
+        scales = next(n for n in graph.graph.node if n.op_type == "MatMulNBits").input[2]
+        tensor = next(t for t in graph.graph.initializer if t.name == scales)
+        numbers = numpy_helper.to_array(tensor).copy()
+        numbers.flat[-1] = np.nan
+        tensor.CopyFrom(numpy_helper.from_array(numbers, scales))
+        onnx.save(graph, file)
+        for command in ("check", "run --prompt-ids 5,6,7"):
+            name, *more = command.split()
+            run = Run(name, folder, *more)
+            self.assertEqual(run.code, 2, run)
+        (reason,) = self.reasons(folder)
+        self.assertEqual((reason[0], reason[1], reason[6]), ("attribute", "MatMulNBits", f"operand 2 (scales) has nan at element {numbers.size - 1}"))
 
     def seq2seq(self, name):
         s = replace(spec(name, tiny_seq2seq), layers=1)

@@ -78,6 +78,13 @@ class EmbedTest(CliTest):
             for text, got in zip(TEXTS, self.embed(folder, *TEXTS)["embeddings"]):
                 self.near(got, self.rows(text, causal=True)[-1])
 
+    def test_texts_in_brackets_are_texts(self):
+        folder = self.write()
+        texts = ["[the , tide]", "[]", "[[harbour]", "tide]", "[CLS]"]
+        made = self.embed(folder, *texts)
+        self.assertEqual(made["tokens"], [5, 3, 3, 3, 3])
+        self.assertEqual([self.embed(folder, t)["tokens"][0] for t in texts[:2]], [5, 3])
+
     def test_prompts(self):
         folder = self.write(modules=[("Pooling", "1_Pooling", {"embedding_dimension": tiny.WIDTH, "pooling_mode": "mean", "include_prompt": False}, None)],
                             prompts={"prompts": {"q": "query : ", "none": ""}, "default_prompt_name": "q"})

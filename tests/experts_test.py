@@ -354,6 +354,17 @@ class ExpertsTest(CliTest):
                 folder, ids, best = self.check_placed(spec)
                 self.compare(self.answer(folder, "--naive", "--threads", 1), ids, best)
 
+    def test_bench_counts_what_is_chosen(self):
+        spec = next(m for m in MIXTURES if m.name == "4 bits by block")
+        w = tiny_models.make_weights(DECODER, 1)
+        folder = self.write(replace(spec, name="bench"), w, make_experts(spec, 1))
+        run = Run("bench", folder, "-p", 3, "-n", 2, "--reps", 1, "--json", "--no-pack-cache", "--threads", 1)
+        self.assertEqual((run.code, run.err), (0, ""), run)
+        kernels = {k["kernel"]: k for k in json.loads(run.out)["rows"][0]["kernels"]["kernels"]}
+        experts = kernels["PackedExperts"]
+        weights = LAYERS * 3 * spec.inner * WIDTH * spec.k  # of a token
+        self.assertAlmostEqual(experts["weight_bytes"], weights * (1 / 2 + 4 / spec.block) + 4 * LAYERS * spec.k * (2 * spec.inner + WIDTH), delta=0.3 * weights)
+
     def test_plain_operators(self):
         for spec in UNFUSED:
             with self.subTest(spec.name):

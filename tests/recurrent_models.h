@@ -43,13 +43,13 @@ class RecurrentModel {
   // x += (causal convolution of B * h) * C, where B, C and h come from x: the state is the last `window` >= K - 1 rows
   // of B * h, zeros before the first. `groups`: of the convolution; C: each channel by itself. `moves`: else the state
   // is the first rows of what the convolution reads, and stays what it was.
-  void convolution(int64_t window = kTaps - 1, int64_t groups = kWidth, bool moves = true) {
+  void convolution(int64_t window = kTaps - 1, int64_t groups = kWidth, bool moves = true, int64_t taps = kTaps) {
     const std::string h = op("Transpose", {op("Mul", {linear(x_), linear(x_)})}, {ints("perm", {0, 2, 1})});
     const auto [past, present] = state("conv", {number(kWidth), number(window)});
     const std::string both = op("Concat", {past, h}, {integer("axis", 2)});
     slice_rows(both, moves ? -window : 0, moves ? kEnd : window, present);
-    std::string y = convolve(both, groups);
-    if (window > kTaps - 1)
+    std::string y = convolve(both, groups, taps);
+    if (window > taps - 1)
       y = op("Slice", {y, op("Neg", {op("Unsqueeze", {tokens_, i64({0})})}), i64({kEnd}), i64({2})});
     mix(y);
   }
@@ -101,17 +101,17 @@ class RecurrentModel {
   }
 
   // The same as one operator: CausalConvWithState of com.microsoft, or of ONNX 27.
-  void convolution_with_state(bool onnx, int64_t dilation = 1, bool channels_last = false) {
+  void convolution_with_state(bool onnx, int64_t dilation = 1, bool channels_last = false, int64_t taps = kTaps) {
     const std::string rows = op("Mul", {linear(x_), linear(x_)});
     const std::string h = channels_last ? rows : op("Transpose", {rows}, {ints("perm", {0, 2, 1})});
-    const std::string kept = number((kTaps - 1) * dilation);
+    const std::string kept = number((taps - 1) * dilation);
     const auto [past, present] =
         channels_last ? state("conv", {kept, number(kWidth)}) : state("conv", {number(kWidth), kept});
     std::vector<std::string> attributes{onnx::test::string_attribute("activation", "silu")};
     if (!onnx) attributes.insert(attributes.end(), {integer("dilation", dilation), integer("ndim", 1)});
     if (channels_last) attributes.push_back(integer("channels_last", 1));
     const std::string y = fused("CausalConvWithState", onnx,
-                                {h, weight({kWidth, 1, kTaps}, 0.7), weight({kWidth}, 0.2), past}, present, attributes);
+                                {h, weight({kWidth, 1, taps}, 0.7), weight({kWidth}, 0.2), past}, present, attributes);
     if (!channels_last) return mix(y);
     add(linear(op("Mul", {y, linear(x_)})));
   }
@@ -427,9 +427,9 @@ class RecurrentModel {
     g_.nodes.push_back(onnx::test::node("Slice", {x, i64({begin}), i64({end}), i64({2})}, {y}, {}, "/Slice" + y));
     return y;
   }
-  std::string convolve(const std::string& x, int64_t groups) {
-    return op("Conv", {x, weight({kWidth, kWidth / groups, kTaps}, 0.7), weight({kWidth}, 0.2)},
-              {integer("group", groups), ints("kernel_shape", {kTaps})});
+  std::string convolve(const std::string& x, int64_t groups, int64_t taps = kTaps) {
+    return op("Conv", {x, weight({kWidth, kWidth / groups, taps}, 0.7), weight({kWidth}, 0.2)},
+              {integer("group", groups), ints("kernel_shape", {taps})});
   }
   // x += y C, y [1, C, S]
   void mix(const std::string& y) {

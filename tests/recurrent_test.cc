@@ -87,6 +87,14 @@ const Kind kKinds[] = {
        m.convolution_with_state(false, 1, true);
      },
      false},
+    {"one_tap",  // which reads nothing of the past, and a state that nothing reads
+     [](test::RecurrentModel& m) {
+       m.convolution_with_state(false, 1, false, 1);
+       m.convolution_with_state(false, 1, true, 1);
+       m.attention();
+       m.convolution(1, test::RecurrentModel::kWidth, true, 1);
+     },
+     false},
     {"linear_attention",
      [](test::RecurrentModel& m) {
        m.linear_attention("gated_delta", false);

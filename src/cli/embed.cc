@@ -1,9 +1,11 @@
 // `situ embed`: embeddings of texts, and scores of pairs of texts.
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 
 #include "cli/commands.h"
+#include "cli/repeated.h"
 
 namespace situ::cli {
 namespace {
@@ -53,13 +55,18 @@ void print_notes(const std::vector<std::string>& notes) {
   for (const std::string& note : notes) std::fprintf(stderr, "situ: note: %s\n", note.c_str());
 }
 
-void print(const Embeddings& e, bool json) {
+// `ms`: of each repetition, empty where none was asked for.
+void print(const Embeddings& e, const std::vector<float>& ms, bool json) {
   print_notes(e.notes);
   if (json) {
-    std::printf("{\"embeddings\": %s, \"dims\": %lld, \"tokens\": %s}\n", list_of(e.rows).c_str(),
-                static_cast<long long>(e.dims), list_of(e.tokens).c_str());
+    const std::string times = ms.empty() ? "" : ", \"ms\": " + list_of(ms);
+    std::printf("{\"embeddings\": %s, \"dims\": %lld, \"tokens\": %s%s}\n", list_of(e.rows).c_str(),
+                static_cast<long long>(e.dims), list_of(e.tokens).c_str(), times.c_str());
     return;
   }
+  for (const float t : ms)
+    std::printf("%.1f ms, %.1f texts a second\n", static_cast<double>(t),
+                1000.0 * static_cast<double>(e.rows.size()) / static_cast<double>(t));
   for (size_t i = 0; i < e.rows.size(); ++i) {
     const std::vector<float>& row = e.rows[i];
     for (size_t k = 0; k < std::min(row.size(), kShownNumbers); ++k) std::printf("%9.5f ", static_cast<double>(row[k]));
@@ -88,10 +95,11 @@ void print(const PairScores& s, const std::vector<std::string>& texts, bool json
 
 void add_embed_options(CLI::App& command, EmbedArguments& a) {
   command.add_option("model", a.model, "Model folder")->required();
-  CLI::Option* texts = command.add_option("text", a.texts, "Texts, one embedding each");
+  CLI::Option* texts = many(command.add_option("text", a.texts, "Texts, one embedding each"));
   command.add_option("-f,--file", a.file, "A file with one text a line")->excludes(texts);
-  command.add_option("--pair", a.pair, "Of a cross-encoder: the second text of each pair; scores, not embeddings")
-      ->type_name("TEXT");
+  CLI::Option* pair =
+      command.add_option("--pair", a.pair, "Of a cross-encoder: the second text of each pair; scores, not embeddings")
+          ->type_name("TEXT");
   CLI::Option* prompt =
       command.add_option("--prompt", a.prompt, "In front of every text (default: that of the folder, if it names one)");
   command.add_option("--prompt-name", a.prompt_name, "One of the prompts in config_sentence_transformers.json")
@@ -100,6 +108,9 @@ void add_embed_options(CLI::App& command, EmbedArguments& a) {
       ->check(CLI::Range(1, int{situ::Runtime::kMostThreads}));
   command.add_option("--context", a.context, "Most tokens of a text (default: the model's)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  command.add_option("--reps", a.reps, "Embed the texts so many times, and say how long each took")
+      ->check(CLI::Range(1, 1000))
+      ->excludes(pair);
   command.add_flag("--json", a.json, "Print one JSON object");
 }
 
@@ -119,10 +130,17 @@ int embed(const EmbedArguments& a) {
   Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) return fail(model.status().message());
   if (!a.pair) {
-    const Result<Embeddings> made = model->embed(texts, {a.prompt, a.prompt_name});
-    if (!made.is_ok()) return fail(made.status().message());
-    print(*made, a.json);
-    return kDone;
+    std::vector<float> ms;
+    for (int rep = 1;; ++rep) {
+      const auto start = std::chrono::steady_clock::now();
+      const Result<Embeddings> made = model->embed(texts, {a.prompt, a.prompt_name});
+      if (!made.is_ok()) return fail(made.status().message());
+      if (a.reps > 0)
+        ms.push_back(std::chrono::duration<float, std::milli>(std::chrono::steady_clock::now() - start).count());
+      if (rep < a.reps) continue;
+      print(*made, ms, a.json);
+      return kDone;
+    }
   }
   if (a.prompt || a.prompt_name) return fail("a prompt is for embeddings, not for pairs of texts");
   std::vector<TextPair> pairs;

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "cli/commands.h"
+#include "cli/repeated.h"
 
 namespace situ::cli {
 
@@ -17,11 +18,7 @@ std::string whole_seed(const std::string& text) {
 void add_generate_options(CLI::App& command, RunArguments& arguments) {
   GenerateOptions& g = arguments.generate;
   const auto text = [&](const char* name, std::vector<std::string>& values, const char* help) {
-    command.add_option(name, values, help)
-        ->expected(1)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->allow_extra_args(false)  // else "[a,b]" would be two texts
-        ->type_name("TEXT");
+    repeated(command.add_option(name, values, help), "TEXT");
   };
   command
       .add_option("-n,--tokens", g.max_new_tokens,
@@ -71,10 +68,9 @@ void add_generate_options(CLI::App& command, RunArguments& arguments) {
   command
       .add_option("--forced-eos-id", g.forced_eos_id, "The last token of an answer that ends by its length (-1: none)")
       ->group(changes);
-  command.add_option("--logit-bias", arguments.logit_bias, "ID=BIAS: add to a token's logit (may be repeated)")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->type_name("ID=BIAS")
+  repeated(
+      command.add_option("--logit-bias", arguments.logit_bias, "ID=BIAS: add to a token's logit (may be repeated)"),
+      "ID=BIAS")
       ->group(changes);
   text("--bad-words", g.bad_words, "Never this text (may be repeated)");
   command.get_option("--bad-words")->group(changes);

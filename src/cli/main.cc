@@ -8,17 +8,17 @@
 
 #include "cli/commands.h"
 #include "cli/interrupts.h"
+#include "cli/repeated.h"
 #include "cli/serve.h"
 
 namespace {
 
 void add_variant_option(CLI::App& command, std::vector<std::string>& variants) {
-  command
-      .add_option("--variant", variants,
-                  "Precision of the graphs, where the folder has several: q4, fp16 ... for all, or GRAPH=VARIANT")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->type_name("VARIANT");
+  situ::cli::repeated(
+      command.add_option(
+          "--variant", variants,
+          "Precision of the graphs, where the folder has several: q4, fp16 ... for all, or GRAPH=VARIANT"),
+      "VARIANT");
 }
 
 void add_slots_option(CLI::App& command, int64_t& slots) {
@@ -95,26 +95,20 @@ int run_command_line(int argc, char** argv) {
       ->add_option("--decoder-prompt-ids", run_arguments.decoder_prompt_ids,
                    "The decoder's first token ids (default: the start token that the model's files name)")
       ->group(encoder);
-  run_command
-      ->add_option("--encoder-input", run_arguments.encoder_inputs,
-                   "[GRAPH.]NAME=FILE.npy: an array for an input (may be repeated)")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->type_name("NAME=FILE")
+  repeated(run_command->add_option("--encoder-input", run_arguments.encoder_inputs,
+                                   "[GRAPH.]NAME=FILE.npy: an array for an input (may be repeated)"),
+           "NAME=FILE")
       ->group(encoder);
   const char* images = "Images and sounds";
-  const auto repeated = [&](const char* name, std::vector<std::string>& to, const char* what) {
-    return run_command->add_option(name, to, what)
-        ->expected(1)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->group(images);
+  const auto several = [&](const char* name, std::vector<std::string>& to, const char* type, const char* what) {
+    repeated(run_command->add_option(name, to, what), type)->group(images);
   };
-  repeated("--image", run_arguments.images, "A png, jpeg, webp or gif of the prompt (may be repeated, in order)")
-      ->type_name("FILE");
-  repeated("--audio", run_arguments.sounds, "A wav, flac, mp3 or ogg file of the prompt (may be repeated, in order)")
-      ->type_name("FILE");
-  repeated("--processor", run_arguments.processor, "A setting of preprocessor_config.json (may be repeated)")
-      ->type_name("KEY=VALUE");
+  several("--image", run_arguments.images, "FILE",
+          "A png, jpeg, webp or gif of the prompt (may be repeated, in order)");
+  several("--audio", run_arguments.sounds, "FILE",
+          "A wav, flac, mp3 or ogg file of the prompt (may be repeated, in order)");
+  several("--processor", run_arguments.processor, "KEY=VALUE",
+          "A setting of preprocessor_config.json (may be repeated)");
   run_command->add_option("--max-pixels", run_arguments.max_pixels, "Most pixels of an image (default 64000000)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
       ->group(images);

@@ -1,5 +1,6 @@
 #include <CLI/CLI.hpp>
 
+#include "cli/repeated.h"
 #include "cli/serve.h"
 
 namespace situ::cli {
@@ -36,10 +37,7 @@ Status take_limit(ServeArguments& a, const CLI::ConfigItem& item) {
 }  // namespace
 
 void add_serve_options(CLI::App& command, ServeArguments& a) {
-  const auto repeated = [](CLI::Option* option, const char* type) {
-    option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->type_name(type);
-  };
-  command.add_option("model", a.models, "Model folders");
+  many(command.add_option("model", a.models, "Model folders"));
   repeated(
       command.add_option("--alias", a.aliases, "A name of a model, which may be given here alone (may be repeated)"),
       "NAME=MODEL");

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.h"
+#include "cli/repeated.h"
 
 namespace situ::cli {
 namespace {
@@ -30,15 +31,12 @@ void add_threshold(CLI::App& command, const std::string& name, std::optional<dou
 void add_transcribe_options(CLI::App& command, TranscribeArguments& a) {
   SpeechOptions& s = a.speech;
   command.add_option("model", a.model, "Model folder")->required();
-  command.add_option("audio", a.audio, "Recordings: wav, flac, mp3, ogg; - for standard input");
-  command
-      .add_option(
-          "--encoder-input", a.encoder_inputs,
-          "[GRAPH.]NAME=FILE.npy: an array for the encoder in place of recordings: a spectrogram; or, of models "
-          "that are not of Whisper's kind, what their encoder takes (may be repeated)")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->type_name("NAME=FILE");
+  many(command.add_option("audio", a.audio, "Recordings: wav, flac, mp3, ogg; - for standard input"));
+  repeated(command.add_option(
+               "--encoder-input", a.encoder_inputs,
+               "[GRAPH.]NAME=FILE.npy: an array for the encoder in place of recordings: a spectrogram; or, of models "
+               "that are not of Whisper's kind, what their encoder takes (may be repeated)"),
+           "NAME=FILE");
   command
       .add_option("--language", s.language,
                   "A name, or a code such as en (default: what generation_config.json says, else auto)")

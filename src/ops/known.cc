@@ -1,6 +1,7 @@
 #include "ops/known.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <sstream>
@@ -54,7 +55,62 @@ void check_count(const Node& node, const char* what, const std::vector<ValueId>&
                                                              " is not supported: there are " + std::to_string(most)));
 }
 
+// Operands that are scales.
+const std::map<Key, std::vector<size_t>>& scales() {
+  static const auto* const table = new std::map<Key, std::vector<size_t>>{
+      {{"", "QuantizeLinear"}, {1}},
+      {{"", "DequantizeLinear"}, {1}},
+      {{"", "QLinearConv"}, {1, 4, 6}},
+      {{"", "QLinearMatMul"}, {1, 4, 6}},
+      {{"com.microsoft", "QuantizeLinear"}, {1}},
+      {{"com.microsoft", "DequantizeLinear"}, {1}},
+      {{"com.microsoft", "MatMulNBits"}, {2}},
+      {{"com.microsoft", "MatMulBnb4"}, {2}},
+      {{"com.microsoft", "GatherBlockQuantized"}, {2}},
+      {{"com.microsoft", "GroupQueryAttention"}, {12, 13}},
+      {{"com.microsoft", "QMoE"}, {3, 6, 9}},
+      {{"com.microsoft", "DynamicQuantizeMatMul"}, {2}},
+      {{"com.microsoft", "MatMulIntegerToFloat"}, {2, 3}},
+      {{"com.microsoft", "QGemm"}, {1, 4, 7}},
+      {{"com.microsoft", "QLinearAdd"}, {1, 4, 6}},
+      {{"com.microsoft", "QLinearMul"}, {1, 4, 6}},
+      {{"com.microsoft", "QLinearSigmoid"}, {1, 3}},
+      {{"com.microsoft", "QLinearLeakyRelu"}, {1, 3}},
+      {{"com.microsoft", "QLinearSoftmax"}, {1, 3}},
+  };
+  return *table;
+}
+
+// An initialiser, or what a Constant has.
+const Tensor* constant_of(const Graph& graph, ValueId v) {
+  if (v == kNoValue) return nullptr;
+  if (graph.values[v].constant.present()) return &graph.values[v].constant;
+  const Node* n = graph.producer(v, "Constant");
+  const Attribute* value = n != nullptr ? n->attr_of_kind("value", Attribute::Kind::kTensor) : nullptr;
+  return value != nullptr ? &value->tensor : nullptr;
+}
+
 }  // namespace
+
+void check_numbers(const Graph& graph, const Node& node, int64_t most, ReasonList* wrong) {
+  for (const auto& [name, a] : node.attrs)
+    if (node.op != "Constant" && ((a.kind == Attribute::Kind::kFloat && std::isnan(a.f)) ||
+                                  std::any_of(a.floats.begin(), a.floats.end(), [](float f) { return std::isnan(f); })))
+      wrong->add(node.reason(Reason::Kind::kAttribute, "attribute " + name + " is not a number"));
+  const auto operands = scales().find({node.domain, node.op});
+  if (operands == scales().end()) return;
+  for (const size_t i : operands->second) {
+    const Tensor* scale = node.has_input(i) ? constant_of(graph, node.in[i]) : nullptr;
+    if (scale == nullptr || !dtype_is_float(scale->type()) || dtype_bytes(scale->type()) < 2 || scale->count() > most)
+      continue;
+    const std::vector<double> numbers = scale->to_f64();
+    const auto bad = std::find_if(numbers.begin(), numbers.end(), [](double x) { return !std::isfinite(x); });
+    if (bad != numbers.end())
+      wrong->add(node.reason(Reason::Kind::kAttribute, "operand " + std::to_string(i) + " (scales) has " +
+                                                           std::to_string(*bad) + " at element " +
+                                                           std::to_string(bad - numbers.begin())));
+  }
+}
 
 void check_known(const Node& node, ReasonList* unknown) {
   const auto found = known().find({node.domain, node.op});

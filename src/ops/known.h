@@ -14,6 +14,10 @@ namespace situ {
 // version of the operator has may stand in a newer one; names that begin with "__" are of the host that wrote them.
 void check_known(const Node& node, ReasonList* unknown);
 
+// Adds a reason for each number that nothing can be computed with: attributes that are not a number, constant scales of
+// at most `most` numbers, of digits and of what is rounded, that are not finite.
+void check_numbers(const Graph& graph, const Node& node, int64_t most, ReasonList* wrong);
+
 // Operators of known_contrib.inc, and attributes that change nothing, as "domain.Operator": for tests.
 bool has_known_attributes(const std::string& domain, const std::string& op);
 

@@ -56,6 +56,26 @@ TEST(Known, OperandsAndOutputs) {
   EXPECT_EQ(unknown(any), "");
 }
 
+TEST(Known, NumbersThatNothingIsComputedWith) {
+  Graph g;
+  const Tensor scales = Tensor::allocate(DType::kF32, {3});
+  for (int64_t i = 0; i < 3; ++i) scales.view().as<float>()[i] = i == 2 ? __builtin_nanf("") : 1.0f;
+  Node n = node("MatMulNBits", 1, {}, "com.microsoft");
+  n.in = {kNoValue, kNoValue, g.add_constant("s", scales)};
+  const auto wrong = [&](const Node& of, int64_t most) {
+    ReasonList list;
+    check_numbers(g, of, most, &list);
+    return list.empty() ? "" : list.reasons()[0].detail;
+  };
+  EXPECT_EQ(wrong(n, 3), "operand 2 (scales) has nan at element 2");
+  EXPECT_EQ(wrong(n, 2), "") << "more are left to who packs them";
+  Node attention = node("Softmax", 13, {});
+  attention.set_float("scale", __builtin_nanf(""));
+  EXPECT_EQ(wrong(attention, 3), "attribute scale is not a number");
+  attention.set_float("scale", __builtin_inff());
+  EXPECT_EQ(wrong(attention, 3), "") << "a limit that is none";
+}
+
 TEST(Known, EveryOperatorHasItsAttributes) {
   for (const OpDef* op : all_ops())
     EXPECT_TRUE(std::string(op->domain) == "situ" || has_known_attributes(op->domain, op->name))

@@ -91,10 +91,15 @@ struct Refused {
   ReasonList missing, wrong;
 };
 
+constexpr int64_t kFewScales = 4096;  // that a load looks at
+
 void resolve_into(Graph& graph, NodesOf nodes, Refused& refused) {
   for (Node& node : graph.nodes) {
     node.def = find_op(node.domain, node.op, node.opset);
-    if (node.def != nullptr && nodes == NodesOf::kFile) check_known(node, &refused.wrong);
+    if (node.def != nullptr && nodes == NodesOf::kFile) {
+      check_known(node, &refused.wrong);
+      check_numbers(graph, node, kFewScales, &refused.wrong);
+    }
     if (node.def == nullptr)
       refused.missing.add(node.reason(Reason::Kind::kOperator, op_name_known(node.domain, node.op)
                                                                    ? "known from a newer opset only"

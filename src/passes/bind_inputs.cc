@@ -368,12 +368,13 @@ class Binder {
     const bool batch = info.shape.size() == 1 && !info.shape[0].is_const() && info.shape[0] != tokens();
     const bool one = info.shape.empty() || batch || (info.shape.size() == 1 && info.shape[0] == Dim(1));
     const PlaceUse use = place_use(graph_, users_, v);
-    const bool counts = one && use == PlaceUse::kLength, begins = one && !counts && use != PlaceUse::kNone;
+    const bool counts = one && (use == PlaceUse::kLength || use == PlaceUse::kBehind),
+               begins = one && !counts && use != PlaceUse::kNone;
     if (counts || begins) {
       *is_place = true;
       if (batch) graph_.values[v].info.shape = {Dim(1)};
       graph_.values[v].info.content = Shape{counts ? past() + tokens() : past()};
-      context_.told_by_use.push_back(v);
+      if (use != PlaceUse::kLength) context_.told_by_use.push_back(v);
       return Status::ok();
     }
     const bool row = !info.shape.empty() && info.shape.size() <= 2 && info.shape.back() == tokens();

@@ -18,7 +18,7 @@ bool becomes(const Graph& graph, const Users& users, ValueId v, const std::set<s
       if (user < 0) continue;
       const Node& n = graph.nodes[static_cast<size_t>(user)];
       if (meant(n, operand)) return true;
-      if (!n.domain.empty() || !through.count(n.op)) continue;
+      if (!n.domain.empty() || !through.count(n.op) || (n.op == "Sub" && operand != 0)) continue;
       for (const ValueId y : n.out)
         if (y != kNoValue && seen.insert(y).second) open.push_back(y);
     }
@@ -33,17 +33,22 @@ bool scatters(const Node& n) {
 }  // namespace
 
 PlaceUse place_use(const Graph& graph, const Users& users, ValueId input) {
-  static const std::set<std::string> moves{"Identity", "Cast", "Unsqueeze", "Squeeze", "Reshape",
-                                           "Expand",   "Min",  "Clip",      "Mod",     "Flatten"};
-  static const std::set<std::string> sums{"Identity", "Cast",   "Unsqueeze", "Squeeze", "Reshape",
-                                          "Expand",   "Min",    "Clip",      "Mod",     "Flatten",
-                                          "Add",      "Concat", "Range",     "Where",   "Transpose"};
+  static const std::set<std::string> moves{"Identity", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Expand",
+                                           "Min",      "Max",  "Clip",      "Relu",    "Mod",     "Flatten"};
+  static const auto with = [](std::set<std::string> names, std::initializer_list<const char*> more) {
+    names.insert(more.begin(), more.end());
+    return names;
+  };
+  static const std::set<std::string> sums =
+      with(moves, {"Add", "Concat", "Range", "Where", "Transpose", "Slice", "Gather"});
+  static const std::set<std::string> differences = with(sums, {"Sub"});
   const auto is = [&](const std::set<std::string>& through, auto meant) {
     return becomes(graph, users, input, through, meant);
   };
   if (is(moves, [](const Node& n, int operand) { return operand == 6 && n.is("Attention"); })) return PlaceUse::kLength;
-  if (is(moves, [](const Node& n, int operand) { return operand == 2 && n.is("TensorScatter"); }))
-    return PlaceUse::kFirst;
+  const auto first = [](const Node& n, int operand) { return operand == 2 && n.is("TensorScatter"); };
+  if (is(sums, first)) return PlaceUse::kFirst;
+  if (is(differences, first)) return PlaceUse::kBehind;
   const auto index = [](const Node& n, int operand) { return operand == 1 && scatters(n) && !n.is("TensorScatter"); };
   if (is(sums, index)) return PlaceUse::kIndex;
   return is(sums, [](const Node& n, int) { return n.is("Equal"); }) ? PlaceUse::kEqual : PlaceUse::kNone;

@@ -14,6 +14,7 @@ enum class PlaceUse {
   kNone,
   kLength,  // nonpad_kv_seqlen: rows that hold tokens, behind the step
   kFirst,   // write_indices: the place of a step's first row
+  kBehind,  // that of the row behind a step, from which something is taken away
   kIndex,   // of a scatter: the place of each row, or what they are counted from
   kEqual,   // compared with places
 };

@@ -106,15 +106,19 @@ class RecurrentWriter {
     const int64_t dilation = n_.attr_int("dilation", 1), kept = (taps[2].value() - 1) * dilation;
     const bool channels_last = n_.attr_int("channels_last", 0) != 0;
     if (!taps[0].is_const()) return fail("weight " + shape_str(taps) + " has an unknown number of channels");
-    if (kept == 0) return fail("a convolution of one tap, without a state, is not supported");
     State state;
     SITU_RETURN_IF_ERROR(take_state(3, 1, {Dim(1), taps[0], Dim(kept)}, &state));
     if (state.past == kNoValue) state.past = zeros({1, taps[0].value(), kept});
     ValueId x = floats(0);
     if (channels_last) x = builder_.transpose(x, {0, 2, 1});
-    const ValueId both = builder_.op("Concat", {state.past, x});
-    builder_.last().set_int("axis", 2);
-    if (result(1) != kNoValue) give_state(rows(both, -kept, std::numeric_limits<int64_t>::max(), 2, state.present));
+    ValueId both = x;
+    if (kept > 0) {
+      both = builder_.op("Concat", {state.past, x});
+      builder_.last().set_int("axis", 2);
+    }
+    // Of one tap: a state without rows.
+    const int64_t first = kept > 0 ? -kept : std::numeric_limits<int64_t>::max();
+    if (result(1) != kNoValue) give_state(rows(both, first, std::numeric_limits<int64_t>::max(), 2, state.present));
     std::vector<ValueId> in{both, floats(1)};
     if (n_.has_input(2)) in.push_back(floats(2));
     const bool silu = n_.attr_string("activation", "none") != "none";

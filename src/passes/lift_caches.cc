@@ -95,14 +95,11 @@ class CacheLifter {
       for (const Node& n : graph_.nodes)
         if (std::any_of(n.in.begin(), n.in.end(), [&](ValueId v) { return made.count(v) != 0; }))
           made.insert(n.out.begin(), n.out.end());
-      const Value& input = graph_.values[told];
-      const bool length = input.info.content && (*input.info.content)[0] == this->length();
-      const bool right =
-          length || std::any_of(caches_.begin(), caches_.end(), [&](const CacheUpdate& c) {
-            return std::any_of(c.positions.begin(), c.positions.end(), [&](ValueId v) { return made.count(v) != 0; });
-          });
+      const bool right = std::any_of(caches_.begin(), caches_.end(), [&](const CacheUpdate& c) {
+        return std::any_of(c.positions.begin(), c.positions.end(), [&](ValueId v) { return made.count(v) != 0; });
+      });
       if (!right)
-        return Status::error("input '" + input.name +
+        return Status::error("input '" + graph_.values[told].name +
                              "' has no known meaning: by it the graph does not write the rows of a step at the "
                              "positions of their tokens");
     }

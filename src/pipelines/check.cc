@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/reasons.h"
+#include "passes/check_scales.h"
 #include "pipelines/declared.h"
 #include "pipelines/graph_files.h"
 #include "pipelines/inspect_module.h"
@@ -65,6 +66,19 @@ Status check_media(Model::Impl& m) {
     refused.add(resolve_ops(encoder.model.graph, NodesOf::kFile).with_context(encoder.name), Reason::Kind::kOperator);
   if (refused.empty() && m.in_place && !m.in_place->media_problem().empty())
     refused.add(Status::error("no pictures or sounds: " + m.in_place->media_problem()), Reason::Kind::kInput);
+  return refused.status();
+}
+
+// Of weights: loading looks at few of them, because what is packed and saved is not read again.
+Status check_scales_of(const Model::Impl& m) {
+  ReasonList refused;
+  const auto check = [&](const Graph& graph, const std::string& name) {
+    refused.add(check_scales(graph).with_context(name), Reason::Kind::kAttribute);
+  };
+  check(m.files.decoder.graph, m.files.decoder_name);
+  if (m.files.encoder) check(m.files.encoder->graph, m.files.encoder_name);
+  if (m.files.first) check(m.files.first->graph, m.files.first_name);
+  for (const MediaEncoder& media : m.files.media) check(media.model.graph, media.name);
   return refused.status();
 }
 
@@ -157,6 +171,7 @@ Check check(const std::string& path, const LoadOptions& options, int64_t verify)
   Result<Model> model = load_model(path, options, {.dry = true});
   Status refused = model.status();
   if (model.is_ok()) refused = check_media(impl_of(*model));
+  if (refused.is_ok()) refused = check_scales_of(impl_of(*model));
   if (refused.reasons().empty())
     refused = refused.because({{.kind = kind_of(refused.code()), .op = "", .detail = refused.message()}});
   Check result{.runs = refused.is_ok(), .json = ""};

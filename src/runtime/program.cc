@@ -403,6 +403,15 @@ void Program::bind(int index, int segment, KernelCall& to) const {
   }
 }
 
+// Of the constants of a node, what it reads for one token: a row of a table; the matrices of the experts that are
+// chosen.
+static int64_t bytes_read(const Graph& graph, const Node& node, int64_t bytes) {
+  if (node.op == "Gather" || node.op == "GatherBlockQuantized" || node.op == "Rotary") return 0;
+  const int64_t experts = node.domain == "situ" ? node.attr_int("experts", 0) : 0;
+  if (experts == 0) return bytes;
+  return bytes / experts * std::min(experts, graph.values[node.in[1]].info.shape.back().value());
+}
+
 void Program::set_trace(Trace* trace) {
   trace_ = trace;
   if (!trace) return;
@@ -414,8 +423,7 @@ void Program::set_trace(Trace* trace) {
     for (ValueId v : c.in)
       if (v != kNoValue && graph_.values[v].constant.present() && !step.move)
         name.bytes += graph_.values[v].constant.bytes();
-    // These read a row of their table.
-    if (node.op == "Gather" || node.op == "GatherBlockQuantized" || node.op == "Rotary") name.bytes = 0;
+    name.bytes = bytes_read(graph_, node, name.bytes);
     const int32_t id = trace->name(std::move(name));
     if (i == 0) first_name_ = id;
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "text/bert_rules.h"
 #include "text/slow_tokenizer.h"
 #include "text/stop.h"
 #include "text/tokenizer_model.h"
@@ -154,9 +155,16 @@ class JsonTokenizer : public TokenizerModel {
 
 Result<std::unique_ptr<TokenizerModel>> load_json_tokenizer(const std::filesystem::path& file) {
   const std::string path = file.string();
+  const Result<std::optional<BertRules>> rules = bert_rules(file.parent_path());
+  if (!rules.is_ok()) return rules.status();
   situ_text_tokenizer* handle = nullptr;
   OwnedText error;
-  if (situ_text_tokenizer_create(path.data(), path.size(), nullptr, &handle, error.get()) != 0) return error.status();
+  const auto number = [](const std::optional<bool>& flag) { return flag ? static_cast<int>(*flag) : -1; };
+  situ_text_bert bert{};
+  if (*rules) bert = {(*rules)->lower, number((*rules)->accents), number((*rules)->han)};
+  if (situ_text_tokenizer_create(path.data(), path.size(), *rules ? &bert : nullptr, nullptr, &handle, error.get()) !=
+      0)
+    return error.status();
   return std::unique_ptr<TokenizerModel>(std::make_unique<JsonTokenizer>(handle));
 }
 

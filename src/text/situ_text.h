@@ -51,9 +51,16 @@ int situ_text_lower(const char* text, size_t text_size, situ_text_string* out, s
 /* Reads a tokenizer.json. One that could make unbounded text or ids of a short text is refused here or in the call. Its
  * padding and truncation settings are left out of account, as in transformers. Time (12 s of CPU) and memory (208 MiB
  * and 12 bytes a byte of the file; 512 bytes more for a piece of Unigram) are bounded; an allocation that fails is an
- * error, and its thread and what it holds stay. */
-int situ_text_tokenizer_create(const char* path, size_t path_size, const situ_text_stop* stop,
-                               situ_text_tokenizer** out, situ_text_string* error);
+ * error, and its thread and what it holds stay. `bert`: null, or for a file whose one normalizer is a BertNormalizer.
+ */
+/* What a BertNormalizer does, in place of what tokenizer.json says of it: 0 no, 1 yes, -1 as `lower` (accents), as
+ * tokenizer.json (han). */
+typedef struct situ_text_bert {
+  bool lower;
+  int accents, han;
+} situ_text_bert;
+int situ_text_tokenizer_create(const char* path, size_t path_size, const situ_text_bert* bert,
+                               const situ_text_stop* stop, situ_text_tokenizer** out, situ_text_string* error);
 /* The same, of what a tokenizer.json would hold. */
 int situ_text_tokenizer_create_from(const char* json, size_t json_size, const situ_text_stop* stop,
                                     situ_text_tokenizer** out, situ_text_string* error);

@@ -85,7 +85,8 @@ std::string text_of(const json& config, const char* name) {
   return config.contains(name) && config[name].is_string() ? config[name].get<std::string>() : std::string();
 }
 
-// As transformers finds it, as far as languages depend on it, or what vocab.json and merges.txt mean.
+// As transformers finds it, as far as languages or the reading of a text depend on it, or what vocab.json and
+// merges.txt mean.
 std::string class_of(const json& tokenizer_config, const json& model_config) {
   std::string name = text_of(tokenizer_config, "tokenizer_class");
   if (name.empty()) name = text_of(model_config, "tokenizer_class");
@@ -93,13 +94,29 @@ std::string class_of(const json& tokenizer_config, const json& model_config) {
   if (name.empty() && type == "mbart") name = "MBartTokenizer";
   if (name.empty() && type == "m2m_100") name = "M2M100Tokenizer";
   if (name.empty() && (type.starts_with("qwen2") || type.starts_with("qwen3"))) name = "Qwen2Tokenizer";
+  for (const char* bert : {"align", "bert", "blip", "bros", "chinese_clip", "ernie", "git", "grounding-dino",
+                           "megatron-bert", "mm-grounding-dino", "nezha", "qdqbert", "tvp", "vilt", "visual_bert"})
+    if (name.empty() && type == bert) name = "BertTokenizer";
   for (const auto& [of_type, class_name] : {std::pair{"bart", "BartTokenizer"},
                                             {"blenderbot", "BlenderbotTokenizer"},
                                             {"clip", "CLIPTokenizer"},
+                                            {"convbert", "ConvBertTokenizer"},
+                                            {"distilbert", "DistilBertTokenizer"},
+                                            {"dpr", "DPRQuestionEncoderTokenizer"},
+                                            {"electra", "ElectraTokenizer"},
+                                            {"funnel", "FunnelTokenizer"},
+                                            {"layoutlm", "LayoutLMTokenizer"},
+                                            {"layoutlmv2", "LayoutLMv2Tokenizer"},
                                             {"led", "LEDTokenizer"},
                                             {"longformer", "LongformerTokenizer"},
+                                            {"lxmert", "LxmertTokenizer"},
+                                            {"mobilebert", "MobileBertTokenizer"},
+                                            {"mpnet", "MPNetTokenizer"},
                                             {"mvp", "MvpTokenizer"},
                                             {"roberta", "RobertaTokenizer"},
+                                            {"roformer", "RoFormerTokenizer"},
+                                            {"splinter", "SplinterTokenizer"},
+                                            {"squeezebert", "SqueezeBertTokenizer"},
                                             {"whisper", "WhisperTokenizer"}})
     if (name.empty() && type == of_type) name = class_name;
   if (name.ends_with("Fast")) name.resize(name.size() - 4);

@@ -127,6 +127,32 @@ TEST(FolderTokenizer, ConfigurationDecidesOnBosAndEos) {
   EXPECT_EQ(error_of(model.dump(), config.dump()), "tokenizer_config.json: bos_token '<none>' has no id");
 }
 
+TEST(FolderTokenizer, ConfigurationDecidesOnABertNormalizer) {
+  const json model = {{"version", "1.0"},
+                      {"added_tokens", json::array()},
+                      {"normalizer",
+                       {{"type", "BertNormalizer"},
+                        {"clean_text", true},
+                        {"handle_chinese_chars", true},
+                        {"strip_accents", nullptr},
+                        {"lowercase", true}}},
+                      {"pre_tokenizer", {{"type", "WhitespaceSplit"}}},
+                      {"model",
+                       {{"type", "WordLevel"},
+                        {"vocab", {{"Ä", 0}, {"ä", 1}, {"a", 2}, {"A", 3}, {"中", 4}, {"中中", 5}, {"[UNK]", 6}}},
+                        {"unk_token", "[UNK]"}}}};
+  const auto ids = [&](const json& config) { return load_or_die(model, config).encode("Ä 中中", false).value(); };
+  EXPECT_EQ(ids({{"do_lower_case", false}}), (Ids{2, 4, 4})) << "of no class";
+  EXPECT_EQ(ids({{"tokenizer_class", "PreTrainedTokenizerFast"}, {"do_lower_case", false}}), (Ids{2, 4, 4}));
+  EXPECT_EQ(ids({{"tokenizer_class", "BertTokenizer"}}), (Ids{2, 4, 4}));
+  EXPECT_EQ(ids({{"tokenizer_class", "BertTokenizerFast"}, {"do_lower_case", false}}), (Ids{0, 4, 4}));
+  EXPECT_EQ(ids({{"tokenizer_class", "ElectraTokenizer"}, {"strip_accents", false}}), (Ids{1, 4, 4}));
+  EXPECT_EQ(ids({{"tokenizer_class", "BertTokenizer"}, {"do_lower_case", false}, {"strip_accents", true}}),
+            (Ids{3, 4, 4}));
+  EXPECT_EQ(ids({{"tokenizer_class", "BertTokenizer"}, {"tokenize_chinese_chars", false}}), (Ids{2, 5}));
+  EXPECT_EQ(ids({{"tokenizer_class", "MPNetTokenizer"}, {"tokenize_chinese_chars", false}}), (Ids{2, 4, 4}));
+}
+
 TEST(FolderTokenizer, LeavesStoredPaddingAndTruncationOut) {
   json model = testing::byte_level_tokenizer();
   model["padding"] = {{"strategy", {{"Fixed", 4000000000u}}},

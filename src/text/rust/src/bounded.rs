@@ -16,7 +16,7 @@ use crate::{checks, ffi, limits};
 use serde::{Deserialize, Deserializer};
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::models::ModelWrapper;
-use tokenizers::normalizers::{NormalizerWrapper, Precompiled, Replace};
+use tokenizers::normalizers::{BertNormalizer, NormalizerWrapper, Precompiled, Replace};
 use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::utils::SysRegex;
@@ -131,6 +131,17 @@ impl Normalizers {
                 Ok(())
             }
         }
+    }
+}
+
+impl Normalizers {
+    /// The same with other rules, where the one step is a BertNormalizer.
+    pub fn with_bert(&self, lower: bool, accents: Option<bool>, han: Option<bool>) -> Option<Self> {
+        let [Step { step: NormalizerWrapper::BertNormalizer(own), growth, name }] = self.0.as_slice() else {
+            return None;
+        };
+        let step = BertNormalizer::new(own.clean_text, han.unwrap_or(own.handle_chinese_chars), accents, lower);
+        Some(Normalizers(vec![Step { step: NormalizerWrapper::BertNormalizer(step), growth: *growth, name }]))
     }
 }
 

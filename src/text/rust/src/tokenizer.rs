@@ -59,12 +59,28 @@ fn read(path: &str, most: u64) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-fn load(bytes: Vec<u8>) -> Result<Tokenizer, String> {
+/// What a BertNormalizer does, as `situ_text.h` says.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct BertRules {
+    lower: bool,
+    accents: i32,
+    han: i32,
+}
+
+fn load(bytes: Vec<u8>, bert: Option<BertRules>) -> Result<Tokenizer, String> {
     checks::check_file(&bytes)?;
     // The contents of added tokens go through the normalizer.
     limits::begin_text(bytes.len());
     let mut inner = BoundedTokenizer::from_bytes(&bytes).map_err(|e| e.to_string())?;
     drop(bytes);
+    if let Some(rules) = bert {
+        let accents = (rules.accents >= 0).then_some(rules.accents == 1);
+        let han = (rules.han >= 0).then_some(rules.han == 1);
+        if let Some(set) = inner.get_normalizer().and_then(|own| own.with_bert(rules.lower, accents, han)) {
+            inner.with_normalizer(Some(set)).map_err(|e| e.to_string())?;
+        }
+    }
     checks::check_loaded(&inner)?;
     // As Python's AutoTokenizer does: stored padding and truncation are training settings, never applied to a call.
     inner.with_padding(None);
@@ -91,6 +107,7 @@ fn load(bytes: Vec<u8>) -> Result<Tokenizer, String> {
 /// Safety: `stop` is as `situ_text.h` says.
 unsafe fn load_bounded(
     size: u64,
+    bert: Option<BertRules>,
     stop: *const Stop,
     bytes: impl FnOnce() -> Result<Vec<u8>, String> + Send + 'static,
 ) -> Result<Tokenizer, String> {
@@ -103,17 +120,17 @@ unsafe fn load_bounded(
         memory: LOAD_MEMORY + LOAD_MEMORY_PER_BYTE * size as usize,
         stack: LOAD_STACK,
     };
-    job::run(bounds, stop, move || load(bytes()?))
+    job::run(bounds, stop, move || load(bytes()?, bert))
 }
 
 /// Safety: `stop` is as `situ_text.h` says.
-unsafe fn load_file(path: &str, stop: *const Stop) -> Result<Tokenizer, String> {
+unsafe fn load_file(path: &str, bert: Option<BertRules>, stop: *const Stop) -> Result<Tokenizer, String> {
     let facts = std::fs::metadata(path).map_err(|e| e.to_string())?;
     if !facts.is_file() {
         return Err("is no file".into());
     }
     let (path, size) = (path.to_string(), facts.len());
-    load_bounded(size, stop, move || read(&path, size))
+    load_bounded(size, bert, stop, move || read(&path, size))
 }
 
 /// Safety: the arguments are as `situ_text.h` says; this holds for every entry below.
@@ -121,13 +138,14 @@ unsafe fn load_file(path: &str, stop: *const Stop) -> Result<Tokenizer, String> 
 pub unsafe extern "C" fn situ_text_tokenizer_create(
     path: *const u8,
     path_size: usize,
+    bert: *const BertRules,
     stop: *const Stop,
     out: *mut *mut Tokenizer,
     error: *mut Text,
 ) -> i32 {
     ffi::guarded(error, || {
         let path = ffi::utf8(path, path_size, "the tokenizer path")?;
-        let tokenizer = load_file(path, stop).map_err(|e| format!("{path}: {e}"))?;
+        let tokenizer = load_file(path, bert.as_ref().copied(), stop).map_err(|e| format!("{path}: {e}"))?;
         out.write(Box::into_raw(Box::new(tokenizer)));
         Ok(())
     })
@@ -143,7 +161,7 @@ pub unsafe extern "C" fn situ_text_tokenizer_create_from(
 ) -> i32 {
     ffi::guarded(error, || {
         let bytes = ffi::slice(json, json_size).to_vec();
-        let tokenizer = load_bounded(json_size as u64, stop, move || Ok(bytes))?;
+        let tokenizer = load_bounded(json_size as u64, None, stop, move || Ok(bytes))?;
         out.write(Box::into_raw(Box::new(tokenizer)));
         Ok(())
     })
