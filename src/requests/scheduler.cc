@@ -390,8 +390,7 @@ std::vector<std::vector<Scheduler::Picked>> Scheduler::pick(Lane& lane) {
   for (Picked& p : prompts) {
     const Served& served = *p.want.strand->served;
     const auto all = static_cast<int64_t>(p.want.tokens.size());
-    const bool naive = !served.in_place, media = !naive && !p.want.strand->sequence->media().empty(),
-               alone = naive || media || !served.together();
+    const bool naive = !served.in_place, alone = !served.together();
     if (alone && one_alone) continue;
     // Where the cut matters, and where a prompt stays whole, the budget does not; else it takes what is left of it.
     const int64_t last = p.want.wanted > 0 ? 1 : 0;

@@ -144,7 +144,9 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
       return too_large(*plan, plan == &e->prefill_plan_ ? prompt.graph : token.graph);
   if (!slots.is_ok()) return slots.status();
   if (e->media_) {
-    Result<Plan> behind = make_plan(e->cut_.decoder.graph, e->cut_.decoder.binding, {e->chunk_, capacity, 1, 1});
+    const int64_t lasts = together ? e->batch_ : 0;
+    Result<Plan> behind = make_plan(e->cut_.decoder.graph, e->cut_.decoder.binding,
+                                    {e->chunk_ + lasts, capacity, std::max<int64_t>(1, lasts), 1});
     if (!behind.is_ok()) return behind.status();
     e->behind_plan_ = std::move(*behind);
 #ifndef NDEBUG
@@ -179,10 +181,12 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   if (e->media_) {
     const Regions behind_regions{e->memory_, token_regions.io + e->decode_plan_.io_bytes, e->states_.get()};
     Result<std::unique_ptr<Program>> behind =
-        Program::create(e->cut_.decoder.graph, e->cut_.decoder.binding, e->behind_plan_,
-                        {"", {}, "embeddings are of one prompt"}, behind_regions, *e->executor_);
+        Program::create(e->cut_.decoder.graph, e->cut_.decoder.binding, e->behind_plan_, e->cut_.decoder.order,
+                        behind_regions, *e->executor_);
     if (!behind.is_ok()) return behind.status();
     e->behind_ = std::move(*behind);
+    if (e->one_sequence().empty() && !e->behind_->one_sequence().empty())
+      return Status::error("rows of encoders cannot share steps with text: " + e->behind_->one_sequence());
     SITU_RETURN_IF_ERROR(e->media_->place(regions, e->arena_bytes_, *e->executor_));
   }
   const bool one_run = e->prefill_->needs_contiguous() || e->decode_->needs_contiguous();
@@ -246,8 +250,8 @@ Status InPlaceEngine::add_media(const ModelFiles& files, const EngineOptions& op
   Result<CutGraphs> cut = cut_at_embeddings(prompt);
   if (!cut.is_ok()) return cut.status();
   cut_ = std::move(*cut);
-  Result<std::unique_ptr<MediaWriter>> media =
-      MediaWriter::create(files, options, cut_, chunk_, compiled_.first_only || !prompt.order.mixing.empty(), *pool_);
+  Result<std::unique_ptr<MediaWriter>> media = MediaWriter::create(
+      files, options, cut_, chunk_ + batch_, compiled_.first_only || !prompt.order.mixing.empty(), *pool_);
   if (!media.is_ok()) return media.status();
   media_ = std::move(*media);
   return Status::ok();
@@ -269,17 +273,19 @@ Status InPlaceEngine::encode(Sequence& sequence, std::span<const int64_t> prompt
   });
 }
 
-Program& InPlaceEngine::program_of(const Segment& segment, Program& looks_up) {
-  return segment.embeddings ? *behind_ : looks_up;
-}
-
-// A step of one segment, by the program that it takes.
-Status InPlaceEngine::run_segment(Program& looks_up, const Segment& segment, int64_t wanted, float* to) {
-  Program& program = program_of(segment, looks_up);
-  ran_ = &program;
-  StepInput input{{&segment, 1}, wanted, wanted > 0 ? to : nullptr};
-  if (segment.embeddings) input.tensors = {&segment.embeddings, 1};
-  return program.run(input, ledger_);
+// A step with rows of encoders, which lie where their sequences have them; those of text are looked up before.
+Status InPlaceEngine::run_media(std::vector<Segment> segments, int64_t wanted, float* to) {
+  std::vector<Segment> text;
+  for (const Segment& s : segments)
+    if (!s.embeddings) text.push_back(s);
+  if (!text.empty()) {
+    Result<std::byte*> rows = media_->look_up(text, ledger_);
+    if (!rows.is_ok()) return rows.status();
+    for (Segment& s : segments)
+      if (!s.embeddings) s.embeddings = std::exchange(*rows, *rows + s.count * media_->row_bytes());
+  }
+  ran_ = behind_.get();
+  return behind_->run({segments, wanted, to, {&segments[0].embeddings, 1}}, ledger_);
 }
 
 Status InPlaceEngine::check_source(const Sequence& sequence) const {
@@ -597,7 +603,10 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
   Segment segment = segment_of(sequence, tokens, past, slots->first_slot, prompt);
   segment.runs = sequence.runs().data();
   segment.run_count = static_cast<int>(sequence.runs().size());
-  const Status done = run_segment(program, segment, last ? 1 : 0, to);
+  const int64_t wanted = last ? 1 : 0;
+  ran_ = &program;
+  const Status done = segment.embeddings ? run_media({segment}, wanted, last ? to : nullptr)
+                                         : program.run({{&segment, 1}, wanted, last ? to : nullptr}, ledger_);
   if (!done.is_ok()) {
     sequence.rewind(past);
     return done;

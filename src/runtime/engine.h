@@ -211,14 +211,12 @@ class InPlaceEngine {
     void refuse(size_t feed, Status why);
     int64_t tokens() const;  // of the parts
   };
-  Status check_wanted(std::span<const Feed> feeds, size_t i) const;
   Status run_together(Together& step, float* to);
   Status take_all_slots(const Feed& feed);
   void add_parts(Together& step, size_t feed, size_t count, bool prompt);
   Status run_parts(Together& step, int64_t wanted, float* to);
   Status add_media(const ModelFiles& files, const EngineOptions& options);
-  Program& program_of(const Segment& segment, Program& looks_up);
-  Status run_segment(Program& looks_up, const Segment& segment, int64_t wanted, float* to);
+  Status run_media(std::vector<Segment> segments, int64_t wanted, float* to);
   void step_done(Sequence& sequence) const;
   // That are kept behind a window: as many as a step may take, which may be undone, or as attention may read.
   int64_t spare_tokens() const { return std::max(chunk_ + batch_, kKeysBefore); }
@@ -238,7 +236,7 @@ class InPlaceEngine {
   std::unique_ptr<TokenBatch> tokens_;  // of decode_, where steps take one sequence
   size_t token_rows_ = 0;               // of its last step, if that was the last step
   std::unique_ptr<SourceWriter> encoder_;
-  // Of prompts with rows of encoders: the decoder behind the embeddings, for a piece of one prompt.
+  // Of steps with rows of encoders: the decoder behind the embeddings.
   CutGraphs cut_;
   Plan behind_plan_;
   std::unique_ptr<Program> behind_;

@@ -166,8 +166,8 @@ Status MediaWriter::place(const Regions& regions, int64_t most_arena, Executor& 
   lookup_io_ = *io;
   Regions own = regions_;
   own.io = lookup_io_;
-  Result<std::unique_ptr<Program>> program = Program::create(cut_.lookup.graph, cut_.lookup.binding, lookup_plan_,
-                                                             {"", {}, "embeddings are of one prompt"}, own, *executor_);
+  Result<std::unique_ptr<Program>> program =
+      Program::create(cut_.lookup.graph, cut_.lookup.binding, lookup_plan_, cut_.lookup.order, own, *executor_);
   if (!program.is_ok()) return program.status().with_context(files_.lookup_name);
   lookup_ = std::move(*program);
   return Status::ok();
@@ -178,8 +178,6 @@ const MediaWriter::Entry* MediaWriter::newest(size_t encoder) const {
     if (entries_[i]->encoder == encoder) return entries_[i].get();
   return nullptr;
 }
-
-int64_t MediaWriter::width() const { return cut_.lookup.graph.values[cut_.lookup.binding.rows].info.shape[2].value(); }
 
 namespace {
 
@@ -222,12 +220,12 @@ Result<MediaWriter::Entry*> MediaWriter::entry_for(const MediaPlaces::Encoder& p
   entry->compiled = std::move(*compiled);
   const Compiled& c = entry->compiled;
   const Value& made = c.graph.values[c.binding.rows];
-  const Value& wanted = cut_.lookup.graph.values[cut_.lookup.binding.rows];
-  if (made.info.type != wanted.info.type || !shape_is_const(made.info.shape) || made.info.shape.back() != Dim(width()))
+  const ValueInfo& wanted = rows_info();
+  if (made.info.type != wanted.type || !shape_is_const(made.info.shape) || made.info.shape.back() != Dim(width()))
     return Status::error(Code::kUnsupportedModel, encoder.name + ": its rows are " + dtype_name(made.info.type) +
                                                       shape_str(made.info.shape, &c.graph.symbol_names()) +
-                                                      ", and embeddings " + dtype_name(wanted.info.type) +
-                                                      shape_str(wanted.info.shape));
+                                                      ", and embeddings " + dtype_name(wanted.type) +
+                                                      shape_str(wanted.shape));
   entry->rows = shape_count(made.info.shape).value() / width();
   Result<Plan> plan = make_plan(c.graph, c.binding, {1, 1, 1, 1});
   if (!plan.is_ok()) return plan.status().with_context(encoder.name);
@@ -262,6 +260,15 @@ Status MediaWriter::prepare(Entry& e) {
   if (!program.is_ok()) return program.status().with_context(name);
   e.program = std::move(*program);
   return Status::ok();
+}
+
+Result<std::byte*> MediaWriter::look_up(std::span<const Segment> text, Ledger& ledger) {
+  int64_t tokens = 0;  // all are wanted
+  for (const Segment& s : text) tokens += s.count;
+  SITU_RETURN_IF_ERROR(lookup_->run({text, tokens}, ledger).with_context(files_.lookup_name));
+  const auto rows = std::find_if(lookup_plan_.ports.begin(), lookup_plan_.ports.end(),
+                                 [&](const Root& r) { return r.value == cut_.lookup.binding.rows; });
+  return lookup_io_ + rows->offset;
 }
 
 // The tokens of text between those of encoders.
@@ -351,8 +358,7 @@ Result<std::shared_ptr<const MediaRows>> MediaWriter::run(const MediaPrompt& pro
   }
   rows->first = prompt.base + first;
   rows->count = last + 1 - first;
-  const ValueInfo& info = cut_.lookup.graph.values[cut_.lookup.binding.rows].info;
-  rows->rows = Tensor::allocate(info.type, {rows->count, width()});
+  rows->rows = Tensor::allocate(rows_info().type, {rows->count, width()});
   for (const MediaPlaces::Encoder& e : places->encoders) {
     Result<Entry*> entry = entry_for(e);
     if (!entry.is_ok()) return entry.status();

@@ -46,12 +46,15 @@ std::string stage_name(const MediaEncoder& encoder);
 
 class MediaWriter {
  public:
-  // `files`, `cut` and what `regions` names must outlive the writer. `chunk`: most tokens of one run of the lookup.
+  // `files`, `cut` and what `regions` names must outlive the writer. `chunk`: most tokens of a step.
   // `whole`: prompts are one step, so that the embeddings of all their tokens are held.
   static Result<std::unique_ptr<MediaWriter>> create(const ModelFiles& files, const EngineOptions& options,
                                                      const CutGraphs& cut, int64_t chunk, bool whole, ThreadPool& pool);
   ~MediaWriter();
   int64_t arena_bytes() const { return lookup_plan_.arena_bytes; }
+  // Embeddings of text by the ids of a step's segments, behind each other; there until the next call.
+  Result<std::byte*> look_up(std::span<const Segment> text, Ledger& ledger);
+  int64_t row_bytes() const { return width() * dtype_bytes(rows_info().type); }
   // Where the programs run, before the first run().
   Status place(const Regions& regions, int64_t most_arena, Executor& executor);
   // `stages`: what each encoder and the lookup took are added, in order; null: they are not wanted. Errors: those of
@@ -85,7 +88,8 @@ class MediaWriter {
   Status prepare(Entry& entry);
   Status look_up(const MediaPrompt& prompt, const std::vector<char>& taken, MediaRows& rows, Ledger& ledger);
   Status encode(Entry& entry, const MediaPlaces::Encoder& places, MediaRows& rows, Ledger& ledger);
-  int64_t width() const;
+  const ValueInfo& rows_info() const { return cut_.lookup.graph.values[cut_.lookup.binding.rows].info; }
+  int64_t width() const { return rows_info().shape[2].value(); }
   int64_t key_of(const MediaRows& rows, int64_t token) const;
 
   const ModelFiles& files_;

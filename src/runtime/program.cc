@@ -124,7 +124,7 @@ int Program::add_part(const Call& call, size_t operand, int view) {
   const bool runs = operand < call.in.size() && (call.by_run >> operand & 1) != 0;
   std::optional<int64_t> host;
   if (call.takes == Takes::kEach && is_host_integers(home, v)) host = host_offset(home.root);
-  return views_.add_part(view, runs ? by_run(home) : home, base_of(home), host);
+  return views_.add_part(view, runs ? by_run(home) : home, base_of(home), host, is_handed_in(graph_, plan_, home));
 }
 
 bool Program::is_host_integers(const Home& home, ValueId v) const {
@@ -270,7 +270,9 @@ void Program::bind_segments(const StepInput& input) {
   tokens_ = prompt_rows_ = 0;
   host_.resize(static_cast<size_t>(host_bytes_) * input.segments.size());
   for (const Segment& s : input.segments) {
-    parts_.push_back({symbols_of(s, 1), tokens_, host_.data() + static_cast<size_t>(host_bytes_) * parts_.size()});
+    parts_.push_back(
+        {symbols_of(s, 1), tokens_, host_.data() + static_cast<size_t>(host_bytes_) * parts_.size(),
+         reinterpret_cast<intptr_t>(s.embeddings) - reinterpret_cast<intptr_t>(input.segments[0].embeddings)});
     for (int64_t i = 0; i < s.count; ++i) slots_.push_back(s.write_slot + i);
     if (s.prompt && prompt_rows_ == tokens_) prompt_rows_ += s.count;
     tokens_ += s.count;
