@@ -86,6 +86,15 @@ std::vector<ValueId> sized_by_data(const Graph& graph) {
 
 }  // namespace
 
+MediaKey MediaKey::of(const std::map<std::string, Tensor>& arrays) {
+  MediaKey key;
+  for (const auto& [name, array] : arrays) {
+    key.extents[name] = array.dims();
+    if (!dtype_is_float(array.type())) key.numbers[name] = array.to_i64();
+  }
+  return key;
+}
+
 Result<MediaGraph> MediaGraph::bind(const MediaEncoder& encoder, const std::map<std::string, Tensor>& arrays,
                                     int64_t width, Evaluator& evaluator) {
   MediaGraph m;

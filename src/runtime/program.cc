@@ -456,17 +456,27 @@ Status Program::prepare(const StepInput& input, Ledger& ledger) {
   bind_step(input);
   SITU_RETURN_IF_ERROR(check_sizes(input));
   write_inputs(input, ledger);
+  next_call_ = 0;
   return Status::ok();
 }
 
 Status Program::run(const StepInput& input, Ledger& ledger) {
   SITU_RETURN_IF_ERROR(prepare(input, ledger));
-  BoundStep step{*this, tokens_, input.wanted > 0, static_cast<int>(input.segments.size()), first_wanted_};
+  return go_on(Clock::time_point::max(), ledger).status();
+}
+
+Result<bool> Program::go_on(Clock::time_point until, Ledger& ledger) {
+  BoundStep step{*this, tokens_, input_->wanted > 0, static_cast<int>(input_->segments.size()), first_wanted_};
+  step.first_call = next_call_;
+  step.until = until;
   name_in_trace(&step);
   const StepEnd end = executor_.run(*execution_, step, ledger);
   if (end.interrupted) return Status::error(Code::kInterrupted, "interrupted");
+  SITU_RETURN_IF_ERROR(fault(end));
+  next_call_ = end.next_call;
+  if (next_call_ >= 0) return false;
   count_outputs(ledger);
-  return fault(end);
+  return true;
 }
 
 Status Program::fault(const StepEnd& end) const {
