@@ -105,6 +105,7 @@ TEST_P(Requests, OfAllKindsHaveWhatEachHasAlone) {
   }
   for (const bool small : {false, true}) {
     Model model = load(small ? tight : roomy);
+    if (small) impl_of(model).in_place->suspend_encoders_always();
     const bool bounded = model.facts().state_bytes_per_token > 0;
     const int64_t free = free_slots(model);
     std::vector<Ticket> tickets;

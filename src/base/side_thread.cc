@@ -14,7 +14,7 @@ SideThread::~SideThread() {
   thread_.clear();  // which joins it
 }
 
-void SideThread::post(std::function<void()> job) {
+bool SideThread::post(std::function<void()> job) {
   {
     const std::lock_guard lock(mutex_);
     if (process_ != getpid()) {
@@ -23,7 +23,7 @@ void SideThread::post(std::function<void()> job) {
       try {
         thread_.emplace_back([this] { run(); });
       } catch (const std::system_error&) {
-        return;
+        return false;
       }
       process_ = getpid();
     }
@@ -31,6 +31,7 @@ void SideThread::post(std::function<void()> job) {
   }
   news_.fetch_add(1);
   news_.notify_all();
+  return true;
 }
 
 void SideThread::run() {

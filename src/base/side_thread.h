@@ -24,8 +24,8 @@ class SideThread {
   SideThread& operator=(const SideThread&) = delete;
 
   // The job must not throw, and whoever needs it done must be able to do it himself: where the system has no thread
-  // left nobody else does it.
-  void post(std::function<void()> job);
+  // left (false) nobody else does it.
+  bool post(std::function<void()> job);
 
  private:
   void run();

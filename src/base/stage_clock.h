@@ -13,12 +13,23 @@ namespace situ {
 class StageClock {
  public:
   // `ledger` must outlive the clock.
-  explicit StageClock(const Ledger& ledger) : ledger_(ledger), before_(ledger), start_(Clock::now()) {}
+  explicit StageClock(const Ledger& ledger) : ledger_(ledger) { go_on(); }
 
-  // The stage since the last end, or since the beginning; the next one begins. Null: it is not wanted.
+  // The stage since the last end, or since the beginning, without pauses; the next one begins. Null: it is not wanted.
   void end(const std::string& name, std::vector<Stage>* stages) {
-    const int64_t copied = ledger_.copied - before_.copied, computed = ledger_.computed - before_.computed;
-    if (stages) stages->push_back({name, ms_since(start_), copied, copied + computed});
+    pause();
+    if (stages) stages->push_back({name, ms_, copied_, copied_ + computed_});
+    ms_ = 0;
+    copied_ = computed_ = 0;
+    go_on();
+  }
+  // What is between them is of no stage.
+  void pause() {
+    copied_ += ledger_.copied - before_.copied;
+    computed_ += ledger_.computed - before_.computed;
+    ms_ += ms_since(start_);
+  }
+  void go_on() {
     before_ = ledger_;
     start_ = Clock::now();
   }
@@ -27,6 +38,8 @@ class StageClock {
   const Ledger& ledger_;
   Ledger before_;
   Clock::time_point start_;
+  double ms_ = 0;
+  int64_t copied_ = 0, computed_ = 0;
 };
 
 }  // namespace situ

@@ -343,10 +343,9 @@ std::string lifetimes_section(const Json& facts) {
 std::string programs_section(const Json& facts) {
   std::string html;
   for (const Json& p : facts["module"]["programs"]) html += Program(p).card(when_of(text_of(p, "name"), facts));
-  return "<section id=\"programs\"><h2>Programs: what runs, in order</h2><p>They share weights, states, one arena and "
-         "the "
-         "threads. With an arena each they would take " +
-         size_text(facts["memory"]["arena_bytes_unshared"].get<double>()) + "; the largest takes " +
+  return "<section id=\"programs\"><h2>Programs: what runs, in order</h2><p>They share weights, states and the "
+         "threads; those of steps share an arena, encoders another. With an arena each they would take " +
+         size_text(facts["memory"]["arena_bytes_unshared"].get<double>()) + "; these take " +
          size_text(facts["memory"]["arena_bytes"].get<double>()) + ".</p><ol class=\"plain\">" + html +
          "</ol></section>";
 }

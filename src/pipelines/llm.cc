@@ -480,6 +480,49 @@ Result<Session> Model::new_session() {
   return or_out_of_memory([&] { return impl_->new_session(); });
 }
 
+namespace {
+
+// The beginning of a session: what encoders make for it.
+class SessionOpening : public Decoding {
+ public:
+  SessionOpening(Served& served, Start start) : served_(served), start_(std::move(start)), strand_(served) {}
+
+  Served& served() const override { return served_; }
+  int64_t tokens_to_begin() const override { return 0; }
+  int64_t source_rows() const override { return std::ssize(start_.source_ids); }
+  Result<bool> begin(Clock::time_point until, Figures&) override {
+    const Result<bool> done = strand_.encode(start_, until, nullptr);
+    ended_ = done.is_ok() && *done;
+    return done;
+  }
+  Status wants(std::vector<Want>&) override { return Status::ok(); }
+  void take(const Want&, Rows) override {}
+  void settle() override {}
+  void fail(const Status& why) override {
+    status_ = why;
+    ended_ = true;
+  }
+  void end(FinishReason) override { fail(Status::error(Code::kInterrupted, "interrupted")); }
+  bool ended() const override { return ended_; }
+  bool answers() const override { return false; }
+  void release() override {
+    if (!status_.is_ok()) strand_ = Strand();
+  }
+  Result<Generation> finish(const Figures&) override {
+    return status_.is_ok() ? Result<Generation>(Generation()) : status_;
+  }
+  Strand take_strand() { return std::move(strand_); }
+
+ private:
+  Served& served_;
+  const Start start_;
+  Strand strand_;
+  bool ended_ = false;
+  Status status_;
+};
+
+}  // namespace
+
 Result<Session> Model::new_session(const Prompt& prompt) {
   return or_out_of_memory([&]() -> Result<Session> {
     if (!impl_->has_encoder() && !impl_->takes_media())
@@ -487,11 +530,14 @@ Result<Session> Model::new_session(const Prompt& prompt) {
                            impl_->folder.model_file.string() + ": the model has no encoder, and sessions no source");
     const Result<Prompt> read = read_prompt(*impl_, prompt);
     if (!read.is_ok()) return read.status();
-    const Result<Start> start = start_of(*impl_, *read);
+    Result<Start> start = start_of(*impl_, *read);
     if (!start.is_ok()) return start.status();
     Result<Session> session = impl_->new_session();
-    if (session.is_ok())
-      SITU_RETURN_IF_ERROR(impl_->between_steps([&] { return session->impl_->strand().encode(*start, nullptr); }));
+    if (!session.is_ok()) return session;
+    const std::shared_ptr<Job> job = impl_->scheduler->submit_part(
+        std::make_unique<SessionOpening>(*impl_, std::move(*start)), {.follows_flag = true});
+    if (const Result<Generation> done = job->result(); !done.is_ok()) return done.status();
+    session->impl_->strand() = static_cast<SessionOpening&>(*job->decoding).take_strand();
     return session;
   });
 }

@@ -7,13 +7,13 @@
 
 namespace situ {
 
-Result<Strand> open_strand(Served& served, const Opening& opening, Figures& figures) {
-  Strand strand(served);
+Result<bool> open_strand(Strand& strand, const Opening& opening, Clock::time_point until, Figures& figures) {
   const Clock::time_point start = Clock::now();
-  SITU_RETURN_IF_ERROR(strand.encode(opening.start, &figures.stages));
+  const Result<bool> encoded = strand.encode(opening.start, until, &figures.stages);
   figures.encode_ms += ms_since(start);
-  if (opening.reuse != PrefixReuse::kOff) strand.take_prefix(opening.start.decoder, opening.reuse == PrefixReuse::kAll);
-  return strand;
+  if (encoded.is_ok() && *encoded && opening.reuse != PrefixReuse::kOff)
+    strand.take_prefix(opening.start.decoder, opening.reuse == PrefixReuse::kAll);
+  return encoded;
 }
 
 AnswerDecoding::AnswerDecoding(Served& served, Opening opening, std::vector<AnswerRules> rules, int64_t guesses,
@@ -46,19 +46,18 @@ int64_t AnswerDecoding::tokens_to_begin() const {
   return tokens;
 }
 
-Status AnswerDecoding::begin(Figures& figures) {
+Result<bool> AnswerDecoding::begin(Clock::time_point until, Figures& figures) {
   Branch* const b = stem();
-  if (!b) return Status::ok();
-  Result<Strand> strand = open_strand(served_, opening_, figures);
-  if (!strand.is_ok()) return strand.status();
+  if (!b) return true;
+  const Result<bool> open = open_strand(b->strand, opening_, until, figures);
+  if (!open.is_ok() || !*open) return open;
   if (!begun_) {
-    cached_ = strand->length();
+    cached_ = b->strand.length();
     if (echo_)
       for (Branch& branch : branches_) SITU_RETURN_IF_ERROR(branch.answer.echo(prompt()));
   }
   begun_ = true;
-  b->strand = std::move(*strand);
-  return Status::ok();
+  return true;
 }
 
 Status AnswerDecoding::wants(std::vector<Want>& wants) {

@@ -19,9 +19,9 @@ struct Opening {
   bool may_give_way = true;
 };
 
-// A strand that has the encoders' outputs and the slots of a kept prefix of the prompt. `figures` gets the encoders'
-// time.
-Result<Strand> open_strand(Served& served, const Opening& opening, Figures& figures);
+// Gives a new strand the encoders' outputs and the slots of a kept prefix of the prompt, as Decoding::begin. `figures`
+// gets the encoders' time.
+Result<bool> open_strand(Strand& strand, const Opening& opening, Clock::time_point until, Figures& figures);
 
 class AnswerDecoding : public Decoding {
  public:
@@ -31,7 +31,7 @@ class AnswerDecoding : public Decoding {
   Served& served() const override { return served_; }
   int64_t tokens_to_begin() const override;
   int64_t source_rows() const override { return std::ssize(opening_.start.source_ids); }
-  Status begin(Figures& figures) override;
+  Result<bool> begin(Clock::time_point until, Figures& figures) override;
   Status wants(std::vector<Want>& wants) override;
   void take(const Want& want, Rows rows) override;
   void settle() override;

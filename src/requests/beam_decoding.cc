@@ -26,15 +26,16 @@ int64_t BeamDecoding::tokens_to_begin() const {
   return tokens;
 }
 
-Result<Strand> BeamDecoding::open(Figures& figures) { return open_strand(served_, opening_, figures); }
+Result<bool> BeamDecoding::open(Strand& strand, Clock::time_point until, Figures& figures) {
+  return open_strand(strand, opening_, until, figures);
+}
 
-Status BeamDecoding::begin(Figures& figures) {
-  Result<Strand> strand = open(figures);
-  if (!strand.is_ok()) return strand.status();
-  if (!begun_) cached_ = strand->length();
+Result<bool> BeamDecoding::begin(Clock::time_point until, Figures& figures) {
+  const Result<bool> opened = open(branches_[0].strand, until, figures);
+  if (!opened.is_ok() || !*opened) return opened;
+  if (!begun_) cached_ = branches_[0].strand.length();
   begun_ = true;
-  branches_[0].strand = std::move(*strand);
-  return Status::ok();
+  return true;
 }
 
 Status BeamDecoding::wants(std::vector<Want>& wants) {

@@ -20,7 +20,7 @@ class BeamDecoding : public Decoding {
   Served& served() const override { return served_; }
   int64_t tokens_to_begin() const override;
   int64_t source_rows() const override { return std::ssize(opening_.start.source_ids); }
-  Status begin(Figures& figures) override;
+  Result<bool> begin(Clock::time_point until, Figures& figures) override;
   Status wants(std::vector<Want>& wants) override;
   void take(const Want& want, Rows rows) override;
   void settle() override;
@@ -44,7 +44,7 @@ class BeamDecoding : public Decoding {
  protected:
   const std::vector<int64_t>& prompt() const { return opening_.start.decoder; }
   // The strand that the prompt is fed to first.
-  virtual Result<Strand> open(Figures& figures);
+  virtual Result<bool> open(Strand& strand, Clock::time_point until, Figures& figures);
   // Logits after a token of the prompt but its last one.
   virtual void see_prompt(int64_t, std::span<const float>) {}
   size_t prompt_rows_;  // tokens of the prompt that are fed as one; those behind come one by one

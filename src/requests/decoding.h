@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "requests/served.h"
 #include "situ/generate.h"
 #include "situ/generation.h"
@@ -51,8 +52,9 @@ class Decoding {
   virtual int64_t tokens_to_begin() const = 0;
   // Rows of the source space that it needs.
   virtual int64_t source_rows() const { return 0; }
-  // Makes the strand, which takes the slots of a kept prefix; runs encoders. Error: no strand is left then.
-  virtual Status begin(Figures& figures) = 0;
+  // Makes the strand, which takes the slots of a kept prefix; runs encoders. False: these are not done (Encoding), and
+  // it is to be called again. Error: no strand is left then.
+  virtual Result<bool> begin(Clock::time_point until, Figures& figures) = 0;
   // Appends what it would feed now, at least one want while it has not ended. An error ends it.
   virtual Status wants(std::vector<Want>& wants) = 0;
   // The logits of a want that was fed, [want.wanted][vocabulary].

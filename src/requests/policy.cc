@@ -32,11 +32,15 @@ int64_t Policy::victim(std::span<const Running> running) {
   return found;
 }
 
-int64_t Policy::prompt_rows(bool answers, bool interactive, int64_t most) const {
+int64_t Policy::prompt_rows(bool answers, bool interactive, int64_t most, double spent_ms) const {
   if (!answers || !interactive) return most;
-  const double room = std::max(2 * decode_ms_, kShortMs) - decode_ms_;
   if (row_ms_ <= 0) return std::min(most, kLeastRows);
-  return std::clamp(static_cast<int64_t>(room / row_ms_), std::min(most, kLeastRows), most);
+  const double rows = std::max(0.0, room_ms() - spent_ms) / row_ms_;
+  return std::clamp(static_cast<int64_t>(rows), std::min(most, kLeastRows), most);
+}
+
+double Policy::encoder_ms(bool interactive) const {
+  return interactive ? std::max(0.0, room_ms() - kLeastRows * row_ms_) : kLongMs;
 }
 
 void Policy::learn(double ms, int64_t answer_rows, int64_t prompt_rows) {

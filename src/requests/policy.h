@@ -42,14 +42,20 @@ class Policy {
 
   // Rows of prompts that the next step may have beside answers. `interactive`: somebody waits for their tokens: then
   // the step takes twice the time of one without prompts at most, or 30 ms, as far as is known what a row costs.
-  int64_t prompt_rows(bool answers, bool interactive, int64_t most) const;
+  // `spent_ms`: what encoders have taken of that.
+  int64_t prompt_rows(bool answers, bool interactive, int64_t most, double spent_ms = 0) const;
+  // For so long encoders go on before the next step: beside answers that somebody waits for, what these and a few rows
+  // of prompts leave; else so long that whoever comes anew waits little.
+  double encoder_ms(bool interactive) const;
   // A step of so many rows of each kind took so long.
   void learn(double ms, int64_t answer_rows, int64_t prompt_rows);
 
  private:
   static constexpr int64_t kHeldBack = 32;
   static constexpr int64_t kLeastRows = 16;  // so that prompts come to an end beside answers
-  static constexpr double kShortMs = 30;
+  static constexpr double kShortMs = 30, kLongMs = 250;
+  // What answers leave of a step.
+  double room_ms() const { return decode_ms_ > kShortMs / 2 ? decode_ms_ : kShortMs - decode_ms_; }
 
   std::map<std::string, uint64_t> turns_;  // by client: number of its last one
   uint64_t turn_ = 0;

@@ -110,5 +110,31 @@ TEST(Policy, PromptsTakeWhatAnswersLeave) {
   EXPECT_EQ(slow.prompt_rows(true, true, kChunk), 16);
 }
 
+// An encoder of 200 pieces of 4 ms beside steps of 20 ms, and prompts whose rows take 0.5 ms: a step is at most twice
+// as long as without them, but for the piece that was begun.
+TEST(Policy, EncodersAreSuspendedBesideAnswers) {
+  Policy policy;
+  constexpr double kDecode = 20, kRow = 0.5, kPiece = 4;
+  for (int i = 0; i < 20; ++i) policy.learn(kDecode, 8, 0);
+  policy.learn(kDecode + 16 * kRow, 8, 16);
+  int left = 200, steps = 0;
+  double longest = 0;
+  for (; left > 0; ++steps) {
+    double spent = 0;
+    do {
+      spent += kPiece;
+      --left;
+    } while (left > 0 && spent < policy.encoder_ms(true));
+    const int64_t rows = policy.prompt_rows(true, true, 512, spent);
+    EXPECT_GE(rows, 16);
+    longest = std::max(longest, spent + kDecode + kRow * static_cast<double>(rows));
+    policy.learn(kDecode + kRow * static_cast<double>(rows), 8, rows);
+  }
+  EXPECT_LE(longest, 2 * kDecode + kPiece);
+  EXPECT_LE(steps, 70);
+  // Beside none that somebody waits for, it goes on long.
+  EXPECT_GT(policy.encoder_ms(false), 10 * policy.encoder_ms(true));
+}
+
 }  // namespace
 }  // namespace situ

@@ -19,7 +19,9 @@ struct Scheduler::Lane {
   Stats stats;      // but for what is "now"
   size_t turn = 0;  // who is asked first, where a step has not room for all
   int64_t ended = 0;
-  int failures = 0;  // attempts in a row that memory ran out in
+  int failures = 0;       // attempts in a row that memory ran out in
+  double encoder_ms = 0;  // of the step
+  bool idle = false;      // all that run wait for programs of encoders
 };
 
 // Tokens of a want that take part in a step.
@@ -226,11 +228,16 @@ Scheduler::Call* Scheduler::collect(Meeting& m, bool own_thread) {
 void Scheduler::work() {
   Meeting& m = *meeting_;
   bool busy = false;  // requests wait or run
+  bool idle = false;  // they do, but for what others build
   for (;;) {
     {
       std::unique_lock held(m.mutex);
-      m.changed.wait(held,
-                     [&] { return m.stop || m.first_call || m.discarded || m.news || !m.submitted.empty() || busy; });
+      const auto news = [&] { return m.stop || m.first_call || m.discarded || m.news || !m.submitted.empty() || busy; };
+      constexpr std::chrono::milliseconds kLook{1};
+      if (idle)
+        m.changed.wait_for(held, kLook, news);
+      else
+        m.changed.wait(held, news);
       if (m.stop) return;
     }
     const std::lock_guard turn(turn_);
@@ -249,8 +256,9 @@ void Scheduler::work() {
       if (lanes_[i]->served.frame.wanted()) look(*lanes_[i]);
     }
     pool_.interrupt_when(nullptr);
-    busy = std::any_of(lanes_.begin(), lanes_.end(),
-                       [](const auto& l) { return !l->waiting.empty() || !l->running.empty(); });
+    busy = idle = false;
+    for (const auto& l : lanes_)
+      if (!l->waiting.empty() || !l->running.empty()) (l->idle ? idle : busy) = true;
   }
 }
 
@@ -264,7 +272,13 @@ void Scheduler::step(Lane& lane) {
   if (lane.running.empty() && lane.waiting.empty()) return;
   try {
     sweep(lane);
-    admit(lane);
+    const Clock::time_point start = Clock::now();
+    const auto until =
+        start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(encoder_ms()));
+    lane.idle = !lane.running.empty();
+    go_on(lane, until);
+    admit(lane, until);
+    lane.encoder_ms = ms_since(start);
     for (std::vector<Picked>& group : pick(lane)) run(lane, group);
     lane.failures = 0;
   } catch (const std::bad_alloc&) {  // in what changes nothing: it is tried again, but not for ever
@@ -292,7 +306,30 @@ void Scheduler::sweep(Lane& lane) {
   lane.waiting.erase(ended, lane.waiting.end());
 }
 
-void Scheduler::admit(Lane& lane) {
+// For how long encoders go on before the next step.
+double Scheduler::encoder_ms() const {
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& lane : lanes_) {
+    const bool interactive = std::any_of(lane->running.begin(), lane->running.end(), [](const auto& job) {
+      return job->treatment.interactive && job->decoding->answers() && !job->decoding->ended();
+    });
+    least = std::min(least, lane->policy.encoder_ms(interactive));
+  }
+  return least;
+}
+
+// Encoders of requests that were admitted, in their order.
+void Scheduler::go_on(Lane& lane, Clock::time_point until) {
+  for (size_t i = 0; i < lane.running.size();) {
+    Job& job = *lane.running[i];
+    if (!job.begun && !job.decoding->ended() && !begin(lane, job, until))
+      give_up(lane, i);
+    else
+      ++i;
+  }
+}
+
+void Scheduler::admit(Lane& lane, Clock::time_point until) {
   Served& served = lane.served;
   const int64_t most = std::min(served.rows(), served.running_limit);
   served.full = false;
@@ -320,7 +357,7 @@ void Scheduler::admit(Lane& lane) {
       }
     }
     lane.running.reserve(lane.running.size() + 1);
-    if (!job->decoding->ended() && !begin(lane, job)) {
+    if (!job->decoding->ended() && !begin(lane, *job, until)) {
       served.full = true;
       return;
     }
@@ -332,18 +369,21 @@ void Scheduler::admit(Lane& lane) {
   }
 }
 
-// False: there is no room for it as long as others run.
-bool Scheduler::begin(Lane& lane, const std::shared_ptr<Job>& job) {
-  stepping({job.get()});
+// Or goes on with that. False: there is no room for it as long as others run.
+bool Scheduler::begin(Lane& lane, Job& job, Clock::time_point until) {
+  stepping({&job});
   const Ledger before = lane.served.ledger();
-  const Status begun = or_out_of_memory([&] { return job->decoding->begin(job->figures); });
-  job->figures.encode.computed += static_cast<double>(lane.served.ledger().computed - before.computed);
-  job->figures.encode.copied += static_cast<double>(lane.served.ledger().copied - before.copied);
+  const Result<bool> begun = or_out_of_memory([&] { return job.decoding->begin(until, job.figures); });
+  job.figures.encode.computed += static_cast<double>(lane.served.ledger().computed - before.computed);
+  job.figures.encode.copied += static_cast<double>(lane.served.ledger().copied - before.copied);
   stepping({});
-  if (begun.code() == Code::kNoRoom && !lane.running.empty()) return false;
-  if (!begun.is_ok()) job->decoding->fail(begun);
-  job->begun = true;
-  job->prompt_begun = Clock::now();
+  const bool others =
+      std::any_of(lane.running.begin(), lane.running.end(), [&](const auto& j) { return j.get() != &job; });
+  if (begun.status().code() == Code::kNoRoom && others) return false;
+  if (!begun.is_ok()) job.decoding->fail(begun.status());
+  job.begun = !begun.is_ok() || *begun;
+  lane.idle = lane.idle && !job.begun;
+  if (job.begun) job.prompt_begun = Clock::now();
   return true;
 }
 
@@ -355,7 +395,8 @@ std::vector<std::vector<Scheduler::Picked>> Scheduler::pick(Lane& lane) {
   const size_t count = lane.running.size();
   for (size_t k = 0; k < count; ++k) {
     Job& job = *lane.running[(k + lane.turn) % count];
-    if (job.decoding->ended()) continue;
+    if (job.decoding->ended() || !job.begun) continue;
+    lane.idle = false;
     std::vector<Want> wants;
     const Status asked = or_out_of_memory([&] { return job.decoding->wants(wants); });
     if (!asked.is_ok()) {
@@ -392,13 +433,12 @@ std::vector<std::vector<Scheduler::Picked>> Scheduler::pick(Lane& lane) {
   bool all_fed = true;
   for (Picked& p : tokens) all_fed = add(std::move(p), !p.want.strand->sequence) && all_fed;
   const int64_t chunk = lane.served.chunk();
-  int64_t room = lane.policy.prompt_rows(!tokens.empty(), interactive, chunk);
+  int64_t room = lane.policy.prompt_rows(!tokens.empty(), interactive, chunk, lane.encoder_ms);
   bool one_alone = false;
   for (Picked& p : prompts) {
     const Served& served = *p.want.strand->served;
     const auto all = static_cast<int64_t>(p.want.tokens.size());
-    const bool naive = !served.in_place, media = !naive && !p.want.strand->sequence->media().empty(),
-               alone = naive || media || !served.together();
+    const bool naive = !served.in_place, alone = !served.together();
     if (alone && one_alone) continue;
     // Where the cut matters, and where a prompt stays whole, the budget does not; else it takes what is left of it.
     const int64_t last = p.want.wanted > 0 ? 1 : 0;
@@ -539,12 +579,7 @@ void Scheduler::make_room(Lane& lane, Job& job, const Status& why) {
       std::count_if(lane.running.begin(), lane.running.end(), [](const auto& j) { return !j->decoding->ended(); }) <= 1;
   const int64_t chosen = alone ? -1 : Policy::victim(running);
   if (chosen >= 0) {
-    const std::shared_ptr<Job> victim = lane.running[static_cast<size_t>(chosen)];
-    victim->decoding->give_up_runs();
-    victim->preempted = true;
-    lane.waiting.push_back(victim);
-    lane.served.waiting.fetch_add(1);
-    lane.running.erase(lane.running.begin() + chosen);
+    give_up(lane, static_cast<size_t>(chosen));
     ++lane.stats.preemptions;
   } else if (alone && is_needs_one_run(why)) {
     job.decoding->fail(why);  // no room would help
@@ -555,11 +590,22 @@ void Scheduler::make_room(Lane& lane, Job& job, const Status& why) {
   }  // else those that run come to their end
 }
 
+// It begins again when there is room.
+void Scheduler::give_up(Lane& lane, size_t running) {
+  const std::shared_ptr<Job> job = lane.running[running];
+  lane.waiting.push_back(job);
+  lane.served.waiting.fetch_add(1);
+  lane.running.erase(lane.running.begin() + static_cast<int64_t>(running));
+  job->decoding->give_up_runs();
+  job->preempted = true;
+  job->begun = false;
+}
+
 void Scheduler::settle(Lane& lane) {
   for (const auto& job : lane.running) {
     Decoding& decoding = *job->decoding;
     try {
-      if (!decoding.ended()) decoding.settle();
+      if (!decoding.ended() && job->begun) decoding.settle();
     } catch (const std::bad_alloc&) {
       decoding.fail(Status::error(Code::kNoRoom, "out of memory"));
     }

@@ -103,8 +103,11 @@ class Scheduler {
   Lane& lane_of(const Served& served);
   void step(Lane& lane);
   void sweep(Lane& lane);
-  void admit(Lane& lane);
-  bool begin(Lane& lane, const std::shared_ptr<Job>& job);
+  void go_on(Lane& lane, Clock::time_point until);
+  void admit(Lane& lane, Clock::time_point until);
+  bool begin(Lane& lane, Job& job, Clock::time_point until);
+  void give_up(Lane& lane, size_t running);
+  double encoder_ms() const;
   std::vector<std::vector<Picked>> pick(Lane& lane);
   void run(Lane& lane, std::vector<Picked>& group);
   Status run_once(Served& served, std::span<Picked> group);

@@ -20,9 +20,9 @@ int64_t ScoreDecoding::tokens_to_begin() const {
   return std::min(windows_[window_].end - windows_[window_].begin, served_.context_length);
 }
 
-Status ScoreDecoding::begin(Figures&) {
+Result<bool> ScoreDecoding::begin(Clock::time_point, Figures&) {
   strand_ = from_.fork();
-  return Status::ok();
+  return true;
 }
 
 Status ScoreDecoding::wants(std::vector<Want>& wants) {

@@ -22,7 +22,7 @@ class ScoreDecoding : public Decoding {
 
   Served& served() const override { return served_; }
   int64_t tokens_to_begin() const override;
-  Status begin(Figures& figures) override;
+  Result<bool> begin(Clock::time_point until, Figures& figures) override;
   Status wants(std::vector<Want>& wants) override;
   void take(const Want& want, Rows rows) override;
   void settle() override;

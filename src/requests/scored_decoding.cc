@@ -35,10 +35,10 @@ int64_t ScoredDecoding::tokens_to_begin() const {
   return answer_ ? std::max(of_score, answer_->tokens_to_begin()) : of_score;
 }
 
-Status ScoredDecoding::begin(Figures& figures) {
+Result<bool> ScoredDecoding::begin(Clock::time_point until, Figures& figures) {
   figures_ = &figures;
-  if (!scored_) return score_.begin(figures);
-  return answer_ ? answer_->begin(figures) : Status::ok();
+  if (!scored_) return score_.begin(until, figures);
+  return answer_ ? answer_->begin(until, figures) : true;
 }
 
 void ScoredDecoding::take_over_news() {
@@ -57,7 +57,9 @@ void ScoredDecoding::settle() {
   score_.release();
   scored_ = true;
   if (!answer_) return;
-  if (const Status begun = answer_->begin(*figures_); !begun.is_ok()) answer_->fail(begun);
+  // At once: there are no encoders.
+  if (const auto begun = answer_->begin(Clock::time_point::max(), *figures_); !begun.is_ok())
+    answer_->fail(begun.status());
   take_over_news();
 }
 

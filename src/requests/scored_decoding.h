@@ -17,7 +17,7 @@ class ScoredDecoding : public Decoding {
 
   Served& served() const override { return served_; }
   int64_t tokens_to_begin() const override;
-  Status begin(Figures& figures) override;
+  Result<bool> begin(Clock::time_point until, Figures& figures) override;
   Status wants(std::vector<Want>& wants) override { return now().wants(wants); }
   void take(const Want& want, Rows rows) override { now().take(want, rows); }
   void settle() override;

@@ -1,5 +1,7 @@
 #include "requests/served.h"
 
+#include <utility>
+
 #include "base/out_of_memory.h"
 
 namespace situ {
@@ -125,26 +127,32 @@ Status Strand::step(std::span<const int64_t> tokens, float* to) {
   return done.with_context(served->file);
 }
 
-Status Strand::encode(const Start& start, std::vector<Stage>* stages) {
-  if (!served->has_encoder() && start.source.tensors.empty()) return Status::ok();
+Result<bool> Strand::encode(const Start& start, Clock::time_point until, std::vector<Stage>* stages) {
+  if (!served->has_encoder() && start.source.tensors.empty()) return true;
+  const auto failed = [&](const Status& why) {
+    const Status error = why.with_context(served->where);
+    *this = Strand(*served);
+    return error;
+  };
   EncoderInput input = start.source;
   input.ids = start.source_ids;
-  if (!served->has_encoder())
-    return (sequence ? served->in_place->encode(*sequence, start.decoder, input, stages)
-                     : served->naive->encode(naive, start.decoder, input, stages))
-        .with_context(served->where);
-  StageClock clock(served->ledger());
   if (!sequence) {
-    const Status done = served->naive->encode(naive, input);
-    if (done.is_ok()) clock.end("encoder", stages);
-    return done.with_context(served->where);
+    StageClock clock(served->ledger());
+    const Status done = served->has_encoder() ? served->naive->encode(naive, input)
+                                              : served->naive->encode(naive, start.decoder, input, stages);
+    if (!done.is_ok()) return failed(done);
+    if (served->has_encoder()) clock.end("encoder", stages);
+    return true;
   }
-  Result<std::shared_ptr<const Source>> source = served->in_place->encode(input);
-  if (!source.is_ok()) return source.status().with_context(served->where);
-  sequence->clear();
-  sequence->set_source(std::move(*source));
-  clock.end("encoder", stages);
-  return Status::ok();
+  if (!encoding) {
+    Result<std::unique_ptr<Encoding>> begun = served->in_place->encoding(*sequence, start.decoder, input);
+    if (!begun.is_ok()) return failed(begun.status());
+    encoding = std::move(*begun);
+  }
+  const Result<bool> done = encoding->go_on(until, stages);
+  if (!done.is_ok()) return failed(done.status());
+  if (*done) std::exchange(encoding, nullptr)->give(*sequence);
+  return done;
 }
 
 void Strand::take_prefix(std::span<const int64_t> prompt, bool all) {

@@ -100,8 +100,9 @@ struct Start {
 // A sequence of either engine. Its slots are touched, given back too, by the scheduler's thread alone.
 struct Strand {
   Served* served = nullptr;
-  std::optional<Sequence> sequence;  // in place
-  NaiveSequence naive;               // else
+  std::optional<Sequence> sequence;    // in place
+  NaiveSequence naive;                 // else
+  std::unique_ptr<Encoding> encoding;  // as long as it is not done
 
   Strand() = default;
   Strand(Strand&&) noexcept = default;
@@ -112,8 +113,8 @@ struct Strand {
   // Precondition: what is dropped can be (InPlaceEngine::can_rewind).
   void rewind(int64_t length);
   // Runs the encoders that the model has; the strand goes on behind them. Encoders of pictures and sounds make rows for
-  // tokens of the prompt. `stages`: what they took is added; null: it is not wanted.
-  Status encode(const Start& start, std::vector<Stage>* stages);
+  // tokens of the prompt. `start` must live until it is true; until then: Encoding::go_on. After an error it is as new.
+  Result<bool> encode(const Start& start, Clock::time_point until, std::vector<Stage>* stages);
   // Before the first step, and behind encode(): goes on behind the longest kept beginning of `prompt`. The last token
   // is computed in any case: its logits are not kept. `all`: rows of answers may be among them.
   void take_prefix(std::span<const int64_t> prompt, bool all);

@@ -35,6 +35,12 @@ Status too_large(const Plan& plan, const Graph& graph) {
       .or_reason(Reason::Kind::kSize);
 }
 
+int64_t largest(const std::vector<const Plan*>& plans) {
+  int64_t most = 0;
+  for (const Plan* plan : plans) most = std::max(most, plan->arena_bytes);
+  return most;
+}
+
 // Of the constants that steps read, each once.
 int64_t constant_bytes(const std::vector<const Graph*>& graphs) {
   std::map<const void*, int64_t> at;
@@ -79,7 +85,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   const Compiled &prompt = e->compiled_.prompt, &token = e->compiled_.token;
   e->switches_ = Switches(prompt.binding, token.binding);
   if (e->compiled_.module.has_encoder()) {
-    Result<std::unique_ptr<SourceWriter>> encoder = SourceWriter::create(files, options, token, packs, *e->pool_);
+    Result<std::unique_ptr<SourceWriter>> encoder = SourceWriter::create(files, options, token, packs);
     if (!encoder.is_ok()) return encoder.status();
     e->encoder_ = std::move(*encoder);
   }
@@ -144,15 +150,19 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
       return too_large(*plan, plan == &e->prefill_plan_ ? prompt.graph : token.graph);
   if (!slots.is_ok()) return slots.status();
   if (e->media_) {
-    Result<Plan> behind = make_plan(e->cut_.decoder.graph, e->cut_.decoder.binding, {e->chunk_, capacity, 1, 1});
+    const int64_t lasts = together ? e->batch_ : 0;
+    Result<Plan> behind = make_plan(e->cut_.decoder.graph, e->cut_.decoder.binding,
+                                    {e->chunk_ + lasts, capacity, std::max<int64_t>(1, lasts), 1});
     if (!behind.is_ok()) return behind.status();
     e->behind_plan_ = std::move(*behind);
 #ifndef NDEBUG
     SITU_RETURN_IF_ERROR(verify_plan(e->cut_.decoder.graph, e->cut_.decoder.binding, e->behind_plan_, steps));
 #endif
   }
-  // Compiled later, when extents are known.
-  if ((e->encoder_ && !e->encoder_->plan()) || e->media_) e->arena_bytes_ = kMaxArenaBytes;
+  // Of encoders that are compiled later, when extents are known, as much as there may be.
+  const bool later = (e->encoder_ && !e->encoder_->plan()) || e->media_;
+  const int64_t step_arena = (largest(e->step_plans()) + 63) / 64 * 64;
+  e->arena_bytes_ = step_arena + (later ? kMaxArenaBytes : largest(e->encoder_plans()));
   e->memory_bytes_ =
       e->arena_bytes_ + e->prefill_plan_.io_bytes + e->decode_plan_.io_bytes + e->behind_plan_.io_bytes + 64;
   SITU_RETURN_IF_ERROR(e->reserve(*slots, options.slots > 0 || options.memory > 0));
@@ -175,15 +185,22 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
     if (!tokens.is_ok()) return tokens.status();
     e->tokens_ = std::move(*tokens);
   }
-  if (e->encoder_) e->encoder_->place(regions, e->arena_bytes_, *e->executor_);
+  e->room_ = {{e->memory_ + step_arena, nullptr, e->states_.get()},
+              e->arena_bytes_ - step_arena,
+              e->executor_.get(),
+              &e->ledger_};
+  e->builder_ = std::make_unique<ProgramBuilder>(e->pool_->threads());
+  if (e->encoder_) e->encoder_->place(e->room_, *e->builder_);
   if (e->media_) {
     const Regions behind_regions{e->memory_, token_regions.io + e->decode_plan_.io_bytes, e->states_.get()};
     Result<std::unique_ptr<Program>> behind =
-        Program::create(e->cut_.decoder.graph, e->cut_.decoder.binding, e->behind_plan_,
-                        {"", {}, "embeddings are of one prompt"}, behind_regions, *e->executor_);
+        Program::create(e->cut_.decoder.graph, e->cut_.decoder.binding, e->behind_plan_, e->cut_.decoder.order,
+                        behind_regions, *e->executor_);
     if (!behind.is_ok()) return behind.status();
     e->behind_ = std::move(*behind);
-    SITU_RETURN_IF_ERROR(e->media_->place(regions, e->arena_bytes_, *e->executor_));
+    if (e->one_sequence().empty() && !e->behind_->one_sequence().empty())
+      return Status::error("rows of encoders cannot share steps with text: " + e->behind_->one_sequence());
+    SITU_RETURN_IF_ERROR(e->media_->place(regions, e->room_, *e->builder_));
   }
   const bool one_run = e->prefill_->needs_contiguous() || e->decode_->needs_contiguous();
   if (e->window_ > 0 && one_run)
@@ -232,12 +249,6 @@ Status InPlaceEngine::reserve(StatePool::Capacity capacity, bool exact) {
   return Status::ok();
 }
 
-Result<std::shared_ptr<const Source>> InPlaceEngine::encode(const EncoderInput& input) {
-  if (!encoder_) return Status::error(Code::kInvalidArgument, "the model has no encoder");
-  return or_error("to run the encoder",
-                  [&]() -> Result<std::shared_ptr<const Source>> { return encoder_->run(input, ledger_); });
-}
-
 // What prompts with rows of encoders take beside the programs of text.
 Status InPlaceEngine::add_media(const ModelFiles& files, const EngineOptions& options) {
   const Compiled& prompt = compiled_.prompt;
@@ -247,39 +258,36 @@ Status InPlaceEngine::add_media(const ModelFiles& files, const EngineOptions& op
   if (!cut.is_ok()) return cut.status();
   cut_ = std::move(*cut);
   Result<std::unique_ptr<MediaWriter>> media =
-      MediaWriter::create(files, options, cut_, chunk_, compiled_.first_only || !prompt.order.mixing.empty(), *pool_);
+      MediaWriter::create(files, options, cut_, chunk_ + batch_, compiled_.first_only || !prompt.order.mixing.empty());
   if (!media.is_ok()) return media.status();
   media_ = std::move(*media);
   return Status::ok();
 }
 
-Status InPlaceEngine::encode(Sequence& sequence, std::span<const int64_t> prompt, const EncoderInput& input,
-                             std::vector<Stage>* stages) {
+Result<std::unique_ptr<Encoding>> InPlaceEngine::encoding(const Sequence& sequence, std::span<const int64_t> prompt,
+                                                          const EncoderInput& input) {
+  if (encoder_) return encoder_->encoding(input);
   if (!media_)
     return Status::error(Code::kUnsupportedModel,
                          "no pictures or sounds in prompts: " +
                              (media_problem_.empty() ? "the model has no encoder of them" : media_problem_));
-  return or_error("to run the encoder", [&]() -> Status {
-    const int64_t base = sequence.length();
-    Result<std::shared_ptr<const MediaRows>> rows =
-        media_->run({prompt, base, sequence.media().first_position(base)}, input, ledger_, stages);
+  const int64_t base = sequence.length();
+  return media_->encoding({prompt, base, sequence.media().first_position(base)}, input);
+}
+
+// A step with rows of encoders, which lie where their sequences have them; those of text are looked up before.
+Status InPlaceEngine::run_media(std::vector<Segment> segments, int64_t wanted, float* to) {
+  std::vector<Segment> text;
+  for (const Segment& s : segments)
+    if (!s.embeddings) text.push_back(s);
+  if (!text.empty()) {
+    Result<std::byte*> rows = media_->look_up(text);
     if (!rows.is_ok()) return rows.status();
-    sequence.media().add(std::move(*rows));
-    return Status::ok();
-  });
-}
-
-Program& InPlaceEngine::program_of(const Segment& segment, Program& looks_up) {
-  return segment.embeddings ? *behind_ : looks_up;
-}
-
-// A step of one segment, by the program that it takes.
-Status InPlaceEngine::run_segment(Program& looks_up, const Segment& segment, int64_t wanted, float* to) {
-  Program& program = program_of(segment, looks_up);
-  ran_ = &program;
-  StepInput input{{&segment, 1}, wanted, wanted > 0 ? to : nullptr};
-  if (segment.embeddings) input.tensors = {&segment.embeddings, 1};
-  return program.run(input, ledger_);
+    for (Segment& s : segments)
+      if (!s.embeddings) s.embeddings = std::exchange(*rows, *rows + s.count * media_->row_bytes());
+  }
+  ran_ = behind_.get();
+  return behind_->run({segments, wanted, to, {&segments[0].embeddings, 1}}, ledger_);
 }
 
 Status InPlaceEngine::check_source(const Sequence& sequence) const {
@@ -341,25 +349,26 @@ int64_t InPlaceEngine::sequence_bytes(StateRule rule) const {
   return sum;
 }
 
-std::vector<const Plan*> InPlaceEngine::plans() const {
+std::vector<const Plan*> InPlaceEngine::step_plans() const {
   std::vector<const Plan*> plans{&prefill_plan_, &decode_plan_};
+  if (media_) plans.insert(plans.end(), {&media_->lookup_plan(), &behind_plan_});
+  return plans;
+}
+
+std::vector<const Plan*> InPlaceEngine::encoder_plans() const {
+  std::vector<const Plan*> plans;
   if (encoder_ && encoder_->plan()) plans.push_back(encoder_->plan());
-  if (!media_) return plans;
-  plans.insert(plans.end(), {&media_->lookup_plan(), &behind_plan_});
-  for (size_t i = 0; i < media_->files().media.size(); ++i)
+  for (size_t i = 0; media_ && i < media_->files().media.size(); ++i)
     if (const MediaWriter::Entry* entry = media_->newest(i)) plans.push_back(&entry->plan);
   return plans;
 }
 
-int64_t InPlaceEngine::planned_arena_bytes() const {
-  int64_t most = 0;
-  for (const Plan* plan : plans()) most = std::max(most, plan->arena_bytes);
-  return most;
-}
+int64_t InPlaceEngine::planned_arena_bytes() const { return largest(step_plans()) + largest(encoder_plans()); }
 
 int64_t InPlaceEngine::unshared_arena_bytes() const {
   int64_t sum = 0;
-  for (const Plan* plan : plans()) sum += plan->arena_bytes;
+  for (const auto& plans : {step_plans(), encoder_plans()})
+    for (const Plan* plan : plans) sum += plan->arena_bytes;
   return sum;
 }
 
@@ -390,6 +399,7 @@ void InPlaceEngine::finish_saving() {
 }
 
 InPlaceEngine::~InPlaceEngine() {
+  builder_ = nullptr;
   finish_saving();
   if (memory_) munmap(memory_, static_cast<size_t>(memory_bytes_));
 }
@@ -597,7 +607,10 @@ Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int
   Segment segment = segment_of(sequence, tokens, past, slots->first_slot, prompt);
   segment.runs = sequence.runs().data();
   segment.run_count = static_cast<int>(sequence.runs().size());
-  const Status done = run_segment(program, segment, last ? 1 : 0, to);
+  const int64_t wanted = last ? 1 : 0;
+  ran_ = &program;
+  const Status done = segment.embeddings ? run_media({segment}, wanted, last ? to : nullptr)
+                                         : program.run({{&segment, 1}, wanted, last ? to : nullptr}, ledger_);
   if (!done.is_ok()) {
     sequence.rewind(past);
     return done;

@@ -1,5 +1,6 @@
 // The engine in place: placed programs over shared spaces. It takes the next tokens of sequences and gives logits; the
-// programs of a module (encoder, prompts and batches, single tokens) share weights, states, one arena and the threads.
+// programs of a module (encoder, prompts and batches, single tokens) share weights, states and the threads; those of
+// steps share an arena.
 #pragma once
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 
 #include "runtime/compile.h"
 #include "runtime/cross_attention.h"
+#include "runtime/encoder_programs.h"
 #include "runtime/media_writer.h"
 #include "runtime/pack_saver.h"
 #include "runtime/prefix_cache.h"
@@ -42,13 +44,13 @@ class InPlaceEngine {
   static Result<std::unique_ptr<InPlaceEngine>> create(const ModelFiles& files, const EngineOptions& options);
 
   Sequence new_sequence() { return Sequence(*states_); }
-  // Runs the encoder: the source that sequences are to hang on before their first step. Errors: SourceWriter::run.
-  Result<std::shared_ptr<const Source>> encode(const EncoderInput& input);
-  const SourceWriter* encoder() const { return encoder_.get(); }  // null: a decoder-only model
-  // Runs the encoders of pictures and sounds for the prompt that the sequence is fed next: its tokens then have the
-  // embeddings that they and the lookup wrote. Errors: MediaWriter::run; prompts that are computed as a whole.
-  Status encode(Sequence& sequence, std::span<const int64_t> prompt, const EncoderInput& input,
-                std::vector<Stage>* stages);
+  // A run of the encoders for a prompt that the sequence is fed next: of the one that makes the source that it is to
+  // hang on, or of those of pictures and sounds, whose rows its tokens then have. Errors: SourceWriter::encoding,
+  // MediaWriter::encoding; prompts that are computed as a whole.
+  Result<std::unique_ptr<Encoding>> encoding(const Sequence& sequence, std::span<const int64_t> prompt,
+                                             const EncoderInput& input);
+  void suspend_encoders_always() { room_.always_suspended = true; }  // for tests
+  const SourceWriter* encoder() const { return encoder_.get(); }     // null: a decoder-only model
   const MediaWriter* media() const { return media_.get(); }  // null: the model has no such encoders, or media_problem()
   const CutGraphs& cut() const { return cut_; }
   const Plan& behind_plan() const { return behind_plan_; }
@@ -135,9 +137,9 @@ class InPlaceEngine {
   // Whether there are states that are read and written as a whole.
   bool has_replaced_states() const;
   int64_t arena_bytes() const { return arena_bytes_; }
-  // Activations of the largest step of the programs that are compiled so far, and what all of them would take beside
-  // each other. Programs run one after the other and share the arena; an encoder that is compiled later may take more
-  // of it, up to arena_bytes().
+  // Activations of the largest step of the programs that are compiled so far and, beside it, since it may be suspended,
+  // of the largest encoder; and what all of them would take beside each other. Programs of steps run one after the
+  // other and share the arena; an encoder that is compiled later may take more, up to arena_bytes().
   int64_t planned_arena_bytes() const;
   int64_t unshared_arena_bytes() const;
   // State of a sequence that does not grow with its tokens: states that are replaced as a whole, and the longest
@@ -172,7 +174,8 @@ class InPlaceEngine {
   // logits after the last of them are wanted; `all`: tokens of the step.
   Result<int64_t> run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool prompt, bool last, float* to,
                             int64_t all);
-  std::vector<const Plan*> plans() const;
+  std::vector<const Plan*> step_plans() const;
+  std::vector<const Plan*> encoder_plans() const;
   Result<StatePool::Capacity> count_slots(const EngineOptions& options, int64_t capacity) const;
   Result<Run> take_slots(Sequence& sequence, int64_t count, int64_t all);
   Status take_state_slot(Sequence& sequence, int64_t length, bool again = false);
@@ -214,14 +217,12 @@ class InPlaceEngine {
     void refuse(size_t feed, Status why);
     int64_t tokens() const;  // of the parts
   };
-  Status check_wanted(std::span<const Feed> feeds, size_t i) const;
   Status run_together(Together& step, float* to);
   Status take_all_slots(const Feed& feed);
   void add_parts(Together& step, size_t feed, size_t count, bool prompt);
   Status run_parts(Together& step, int64_t wanted, float* to);
   Status add_media(const ModelFiles& files, const EngineOptions& options);
-  Program& program_of(const Segment& segment, Program& looks_up);
-  Status run_segment(Program& looks_up, const Segment& segment, int64_t wanted, float* to);
+  Status run_media(std::vector<Segment> segments, int64_t wanted, float* to);
   void step_done(Sequence& sequence) const;
   // That are kept behind a window: as many as a step may take, which may be undone, or as attention may read.
   int64_t spare_tokens() const { return std::max(chunk_ + batch_, kKeysBefore); }
@@ -241,7 +242,7 @@ class InPlaceEngine {
   std::unique_ptr<TokenBatch> tokens_;  // of decode_, where steps take one sequence
   size_t token_rows_ = 0;               // of its last step, if that was the last step
   std::unique_ptr<SourceWriter> encoder_;
-  // Of prompts with rows of encoders: the decoder behind the embeddings, for a piece of one prompt.
+  // Of steps with rows of encoders: the decoder behind the embeddings.
   CutGraphs cut_;
   Plan behind_plan_;
   std::unique_ptr<Program> behind_;
@@ -249,7 +250,9 @@ class InPlaceEngine {
   std::string media_problem_;                  // why there is none
   int64_t capacity_ = 0;                       // tokens of a sequence
   std::unique_ptr<CrossAttention> attending_;  // once it was asked for
-  std::byte* memory_ = nullptr;                // arena, then io
+  std::byte* memory_ = nullptr;                // arena of steps, of encoders, then io
+  EncoderRoom room_;
+  std::unique_ptr<ProgramBuilder> builder_;
   int64_t weight_bytes_ = 0, computed_bytes_ = 0, memory_bytes_ = 0, arena_bytes_ = 0, chunk_ = 1, batch_ = 1,
           window_ = 0, first_ = 0;
   std::vector<float> converted_;

@@ -202,18 +202,6 @@ int64_t InPlaceEngine::Together::tokens() const {
   return sum;
 }
 
-// The program behind the embeddings takes one prompt at a time.
-Status InPlaceEngine::check_wanted(std::span<const Feed> feeds, size_t i) const {
-  const Feed& f = feeds[i];
-  const int64_t end = f.sequence->length() + static_cast<int64_t>(f.tokens.size());
-  for (int64_t t = end - f.wanted; t < end; ++t)
-    if (f.sequence->media().holds(t) && (feeds.size() > 1 || f.wanted > 1))
-      return Status::error(Code::kInvalidArgument,
-                           "logits after a token that stands for a row of an encoder are given one at a time, and the "
-                           "step wants more");
-  return Status::ok();
-}
-
 // Slots of the whole step are taken before anything is computed, in the order of the feeds, so that none is refused for
 // the sake of another one that is refused itself. With a window, where tokens give slots back as the step goes on, they
 // are taken run by run.
@@ -221,22 +209,17 @@ Status InPlaceEngine::run_together(Together& step, float* to) {
   const std::span<const Feed> feeds = step.feeds;
   for (size_t i = 0; i < feeds.size(); ++i) {
     Status taken = check_source(*feeds[i].sequence);
-    if (taken.is_ok()) taken = check_wanted(feeds, i);
     if (taken.is_ok() && window_ == 0) taken = take_all_slots(feeds[i]);
     if (!taken.is_ok()) step.refuse(i, std::move(taken));
   }
   for (size_t i = 0; i < feeds.size(); ++i) {
     const size_t end = feeds[i].tokens.size() - static_cast<size_t>(feeds[i].wanted);
     while (step.refused[i].is_ok() && step.begun[i] < end) {
-      const SequenceMedia& media = feeds[i].sequence->media();
       const int64_t next = step.undo[i].length() + static_cast<int64_t>(step.begun[i]);
-      const size_t count =
-          static_cast<size_t>(std::min({static_cast<int64_t>(end - step.begun[i]), chunk_, media.border(next)}));
-      const bool held = media.holds(next);  // then the run is of this prompt alone
-      if (held || step.tokens() + static_cast<int64_t>(count) > chunk_)
-        SITU_RETURN_IF_ERROR(run_parts(step, 0, nullptr));
-      add_parts(step, i, count, true);
-      if (held) SITU_RETURN_IF_ERROR(run_parts(step, 0, nullptr));
+      const int64_t count =
+          std::min({static_cast<int64_t>(end - step.begun[i]), chunk_, feeds[i].sequence->media().border(next)});
+      if (step.tokens() + count > chunk_) SITU_RETURN_IF_ERROR(run_parts(step, 0, nullptr));
+      add_parts(step, i, static_cast<size_t>(count), true);
     }
   }
   for (size_t i = 0; i < feeds.size(); ++i) {
@@ -245,7 +228,6 @@ Status InPlaceEngine::run_together(Together& step, float* to) {
       const int64_t next = step.undo[i].length() + static_cast<int64_t>(step.begun[i]);
       const int64_t alike = std::min(static_cast<int64_t>(feeds[i].tokens.size() - step.begun[i]),
                                      feeds[i].sequence->media().border(next));
-      if (feeds[i].sequence->media().holds(next)) SITU_RETURN_IF_ERROR(run_parts(step, 0, nullptr));
       add_parts(step, i, std::min(piece, static_cast<size_t>(alike)), !feeds[i].apart);
     }
   }
@@ -298,12 +280,11 @@ Status InPlaceEngine::run_parts(Together& step, int64_t wanted, float* to) {
     segments.back().run_count = static_cast<int>(runs.size());
   }
   const bool token = segments.size() == 1 && segments[0].is_token();
-  Program& program = token ? *decode_ : *prefill_;
   token_rows_ = 0;
-  if (segments[0].embeddings) {  // parts of one prompt
-    for (const Segment& s : segments)
-      SITU_RETURN_IF_ERROR(run_segment(program, s, &s == &segments.back() ? wanted : 0, to));
+  if (std::any_of(segments.begin(), segments.end(), [](const Segment& s) { return s.embeddings != nullptr; })) {
+    SITU_RETURN_IF_ERROR(run_media(std::move(segments), wanted, to));
   } else {
+    Program& program = token ? *decode_ : *prefill_;
     ran_ = &program;
     SITU_RETURN_IF_ERROR(program.run({segments, wanted, to}, ledger_));
   }

@@ -23,7 +23,6 @@ Executor::Executor(ThreadPool& pool)
 Execution Executor::prepare(const Schedule& schedule) {
   Execution e;
   e.schedule_ = &schedule;
-  e.number_ = step_threads_.add_program();
   for (const Call& c : schedule.calls) e.kernels_.push_back(kernels().*c.prepared.kernel);
   for (int k = 0; k < kStepKinds; ++k) e.barriers_[k] = barriers_of(schedule, step_kind(k));
   return e;
@@ -39,9 +38,12 @@ KernelCall Executor::thread_call(int thread) {
 
 // Waits at barrier number `barrier` of the step; false: the step ends there. Thread 0 says before a barrier that it is
 // the last one; others may read that behind an earlier one.
-bool Executor::pass_barrier(int barrier, const Share& share) {
-  if (share.first == 0 && pool_.interrupted())
+bool Executor::pass_barrier(int barrier, int call, const Share& share) {
+  const bool limited = step_->until != Clock::time_point::max();
+  if (share.first == 0 && (pool_.interrupted() || (limited && Clock::now() >= step_->until))) {
+    last_call_ = call;
     last_barrier_.store(std::min(barrier, last_barrier_.load(std::memory_order_relaxed)), std::memory_order_relaxed);
+  }
   if (!share.all()) pool_.barrier().wait();
   return last_barrier_.load(std::memory_order_relaxed) > barrier;
 }
@@ -96,9 +98,10 @@ void Executor::execute(const Share& share) {
   };
   int met = 0;
   size_t group = 0;
-  for (int i = 0, next = 0; i < count; i = next) {
-    if (barriers[static_cast<size_t>(i)]) {
-      if (!pass_barrier(met++, share)) return;
+  while (group < schedule.row_groups.size() && schedule.row_groups[group].begin < step_->first_call) ++group;
+  for (int i = step_->first_call, next = 0; i < count; i = next) {
+    if (barriers[static_cast<size_t>(i)] && i > step_->first_call) {
+      if (!pass_barrier(met++, i, share)) return;
       if (trace) begin = Trace::now();
     }
     if (parts == 0 || group == schedule.row_groups.size() || schedule.row_groups[group].begin != i) {
@@ -130,7 +133,8 @@ StepEnd Executor::run(const Execution& execution, const BoundStep& step, Ledger&
     execute({0, pool_.threads(), pool_.threads()});
   else
     pool_.run([this](int t, int n) { execute({t, t + 1, n}); });
-  if (is_short)
+  if (execution.number_ < 0) execution.number_ = step_threads_.add_program();
+  if (is_short && step.until == Clock::time_point::max())
     step_threads_.done(execution.number_, static_cast<int>(step.tokens), ms_since(begin),
                        pool_.barrier().sleeps() - sleeps);
   for (const Ledger& b : books_) {
@@ -138,7 +142,9 @@ StepEnd Executor::run(const Execution& execution, const BoundStep& step, Ledger&
     ledger.computed -= b.copied;  // what kernels moved is part of their outputs, which the caller counts
   }
   StepEnd end;
-  end.interrupted = last_barrier_ != INT_MAX;
+  const bool stopped = last_barrier_ != INT_MAX;
+  end.interrupted = stopped && (pool_.interrupted() || step.until == Clock::time_point::max());
+  if (stopped && !end.interrupted) end.next_call = last_call_;
   for (size_t t = 0; t < faults_.size() && !end.interrupted && end.fault_call < 0; ++t)
     if (faults_[t].what) end = {false, fault_calls_[t], faults_[t]};
   return end;

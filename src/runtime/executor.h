@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/ledger.h"
 #include "base/scratch.h"
 #include "base/thread_pool.h"
@@ -28,7 +29,7 @@ class Execution {
   const Schedule* schedule_ = nullptr;
   std::vector<KernelFn> kernels_;           // by call
   std::vector<char> barriers_[kStepKinds];  // by call
-  int number_ = 0;                          // StepThreads::add_program
+  mutable int number_ = -1;                 // StepThreads::add_program, at the first step
 };
 
 // What a program binds for a step.
@@ -54,6 +55,9 @@ struct BoundStep {
   // which), or once for all of them, where `merged` says so by call. 0: another step.
   int sequences = 0;
   std::span<const char> merged = {};
+  // Which call it goes on with, and when it is suspended: at the first barrier behind that time.
+  int first_call = 0;
+  Clock::time_point until = Clock::time_point::max();
 };
 
 // How a step ended.
@@ -61,6 +65,7 @@ struct StepEnd {
   bool interrupted = false;
   int fault_call = -1;  // one whose kernel met a value that it cannot use; -1: none
   Fault fault;
+  int next_call = -1;  // at which it is suspended; -1: it is not
 };
 
 // Thread-safety: one step at a time.
@@ -87,7 +92,7 @@ class Executor {
   };
 
   KernelCall thread_call(int thread);
-  bool pass_barrier(int barrier, const Share& share);
+  bool pass_barrier(int barrier, int call, const Share& share);
   int row_parts(int64_t tokens) const;
   void execute(const Share& share);
   void run_call(int index, KernelCall& call, const Share& share);
@@ -104,7 +109,8 @@ class Executor {
   const Execution* execution_ = nullptr;
   const BoundStep* step_ = nullptr;
   StepKind kind_;
-  std::atomic<int> last_barrier_{0};  // at which it was interrupted
+  std::atomic<int> last_barrier_{0};  // at which it was interrupted or suspended
+  int last_call_ = -1;                // that is behind it
 };
 
 }  // namespace situ

@@ -204,6 +204,46 @@ TEST_F(ExecutorTest, ServesSeveralPrograms) {
   }
 }
 
+// A step that is suspended at every barrier, and others between its pieces by other memory.
+TEST_F(ExecutorTest, GoesOnWhereItWasSuspended) {
+  for (const int threads : {1, 3}) {
+    Machine machine(decoder_, plan_, threads), other(decoder_, plan_, 1);
+    std::vector<std::byte> memory(static_cast<size_t>(plan_.arena_bytes + plan_.io_bytes) + 128);
+    std::byte* base = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);
+    Result<std::unique_ptr<Program>> own =
+        Program::create(decoder_.graph, decoder_.binding, plan_, decoder_.order,
+                        {base, base + plan_.arena_bytes, machine.states.get()}, machine.executor);
+    ASSERT_TRUE(own.is_ok());
+    const std::vector<float> want = other.step({-60}, 1);
+    machine.sequences.emplace_back(*machine.states);
+    machine.sequences.emplace_back(*machine.states);
+    Sequence& sequence = machine.sequences[0];
+    std::vector<int64_t> ids;
+    for (int64_t j = 0; j < 60; ++j) ids.push_back(j * 7 % test::TinyDecoder::kVocabulary);
+    const Result<situ::Run> run = sequence.append(60);
+    ASSERT_TRUE(run.is_ok());
+    Segment segment = segment_of(sequence, ids, 0, run->first_slot, true);
+    segment.runs = sequence.runs().data();
+    segment.run_count = 1;
+    Ledger whole, pieces;
+    const StepInput input{{&segment, 1}, 1};
+    ASSERT_TRUE((*own)->run(input, whole).is_ok());
+    ASSERT_TRUE((*own)->prepare(input, pieces).is_ok());
+    int suspended = 0;
+    for (;; ++suspended) {
+      const Result<bool> done = (*own)->go_on(Clock::time_point::min(), pieces);
+      ASSERT_TRUE(done.is_ok()) << done.status().message();
+      if (*done) break;
+      machine.step({0, -3}, 0);
+    }
+    EXPECT_GT(suspended, 3);
+    const View& logits = (*own)->logits();
+    EXPECT_EQ(std::vector<float>(logits.as<const float>(), logits.as<const float>() + logits.count()), want);
+    EXPECT_EQ(pieces.computed, whole.computed);
+    EXPECT_EQ(pieces.copied, 0);
+  }
+}
+
 TEST_F(ExecutorTest, EndsAtABarrierWhenInterrupted) {
   Machine machine(decoder_, plan_, 3);
   std::atomic<bool> flag{false};

@@ -15,6 +15,18 @@ void bind_what_is_left(Compiled& c) {
   std::erase_if(c.binding.rotary, [&](const auto& input) { return inputs.count(input.first) == 0; });
 }
 
+// Of a step's tokens, for the nodes that are left.
+TokenOrder order_of(const Compiled& whole, const Graph& left) {
+  std::map<ValueId, char> by_sequence;  // by what the node makes
+  for (size_t i = 0; i < whole.graph.nodes.size(); ++i)
+    for (const ValueId v : whole.graph.nodes[i].out) by_sequence[v] = whole.order.by_sequence[i];
+  TokenOrder order = whole.order;
+  order.by_sequence.clear();
+  for (const Node& n : left.nodes)
+    order.by_sequence.push_back(by_sequence.at(*std::max_element(n.out.begin(), n.out.end())));
+  return order;
+}
+
 }  // namespace
 
 Result<CutGraphs> cut_at_embeddings(const Compiled& whole) {
@@ -47,6 +59,7 @@ Result<CutGraphs> cut_at_embeddings(const Compiled& whole) {
   cut.decoder.binding.inputs[x] = InputRole::kFeatures;
   bind_what_is_left(cut.decoder);
   if (!cut.decoder.binding.inputs.count(x)) return none("nothing reads them");
+  for (Compiled* part : {&cut.lookup, &cut.decoder}) part->order = order_of(whole, part->graph);
   return cut;
 }
 
@@ -72,6 +85,15 @@ std::vector<ValueId> sized_by_data(const Graph& graph) {
 }
 
 }  // namespace
+
+MediaKey MediaKey::of(const std::map<std::string, Tensor>& arrays) {
+  MediaKey key;
+  for (const auto& [name, array] : arrays) {
+    key.extents[name] = array.dims();
+    if (!dtype_is_float(array.type())) key.numbers[name] = array.to_i64();
+  }
+  return key;
+}
 
 Result<MediaGraph> MediaGraph::bind(const MediaEncoder& encoder, const std::map<std::string, Tensor>& arrays,
                                     int64_t width, Evaluator& evaluator) {

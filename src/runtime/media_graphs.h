@@ -23,6 +23,8 @@ struct MediaKey {
   std::map<std::string, std::vector<int64_t>> extents;
   std::map<std::string, std::vector<int64_t>> numbers;  // also of what the prologue chose among the floats
   bool operator==(const MediaKey&) const = default;
+  // Of an encoder all of whose inputs these are, and without a prologue.
+  static MediaKey of(const std::map<std::string, Tensor>& arrays);
 };
 
 // The encoder for these arrays: integers and bools are constants of it. What has as many elements as data decides

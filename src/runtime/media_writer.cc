@@ -1,7 +1,5 @@
 #include "runtime/media_writer.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 
 #include "base/ledger.h"
@@ -9,21 +7,6 @@
 
 namespace situ {
 namespace {
-
-// Programs for so many different arrays are kept: a picture's size is seldom another one each time.
-constexpr size_t kMostEntries = 8;
-
-Result<std::byte*> reserve_io(const Plan& plan, const std::string& what) {
-  const size_t bytes = static_cast<size_t>(plan.io_bytes + 64);
-  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED)
-    return Status::error(Code::kNoRoom, "cannot reserve " + std::to_string(bytes) + " bytes for " + what);
-  return static_cast<std::byte*>(p);
-}
-
-void release_io(std::byte* io, const Plan& plan) {
-  if (io) munmap(io, static_cast<size_t>(plan.io_bytes + 64));
-}
 
 // Consecutive tokens.
 struct Stretch {
@@ -136,9 +119,8 @@ Status set_media_positions(const ModelFiles& files, const Compiled& decoder, con
 std::string stage_name(const MediaEncoder& encoder) { return encoder.name.substr(0, encoder.name.rfind(".onnx")); }
 
 Result<std::unique_ptr<MediaWriter>> MediaWriter::create(const ModelFiles& files, const EngineOptions& options,
-                                                         const CutGraphs& cut, int64_t chunk, bool whole,
-                                                         ThreadPool& pool) {
-  std::unique_ptr<MediaWriter> w(new MediaWriter(files, options, cut, pool));
+                                                         const CutGraphs& cut, int64_t chunk, bool whole) {
+  std::unique_ptr<MediaWriter> w(new MediaWriter(files, options, cut));
   w->chunk_ = chunk;
   w->whole_ = whole;
   if (!fill_random(w->secret_)) return Status::error(Code::kInternal, "the system has no random numbers");
@@ -152,34 +134,18 @@ Result<std::unique_ptr<MediaWriter>> MediaWriter::create(const ModelFiles& files
   return w;
 }
 
-MediaWriter::~MediaWriter() {
-  for (const auto& e : entries_) release_io(e->io, e->plan);
-  release_io(lookup_io_, lookup_plan_);
-}
-
-Status MediaWriter::place(const Regions& regions, int64_t most_arena, Executor& executor) {
-  executor_ = &executor;
-  regions_ = regions;
-  most_arena_ = most_arena;
-  Result<std::byte*> io = reserve_io(lookup_plan_, files_.lookup_name);
-  if (!io.is_ok()) return io.status();
-  lookup_io_ = *io;
-  Regions own = regions_;
-  own.io = lookup_io_;
-  Result<std::unique_ptr<Program>> program = Program::create(cut_.lookup.graph, cut_.lookup.binding, lookup_plan_,
-                                                             {"", {}, "embeddings are of one prompt"}, own, *executor_);
+Status MediaWriter::place(const Regions& regions, EncoderRoom& room, ProgramBuilder& builder) {
+  room_ = &room;
+  builder_ = &builder;
+  SITU_RETURN_IF_ERROR(lookup_io_.reserve(lookup_plan_, files_.lookup_name));
+  Regions own = regions;
+  own.io = lookup_io_.begin;
+  Result<std::unique_ptr<Program>> program =
+      Program::create(cut_.lookup.graph, cut_.lookup.binding, lookup_plan_, cut_.lookup.order, own, *room.executor);
   if (!program.is_ok()) return program.status().with_context(files_.lookup_name);
   lookup_ = std::move(*program);
   return Status::ok();
 }
-
-const MediaWriter::Entry* MediaWriter::newest(size_t encoder) const {
-  for (size_t i = entries_.size(); i-- > 0;)
-    if (entries_[i]->encoder == encoder) return entries_[i].get();
-  return nullptr;
-}
-
-int64_t MediaWriter::width() const { return cut_.lookup.graph.values[cut_.lookup.binding.rows].info.shape[2].value(); }
 
 namespace {
 
@@ -188,24 +154,27 @@ Dim rows_in(const Compiled& c) { return c.graph.values[c.binding.rows].info.shap
 
 }  // namespace
 
-Result<MediaWriter::Entry*> MediaWriter::entry_for(const MediaPlaces::Encoder& places) {
+// The program for these arrays, on the shelf.
+Result<std::shared_ptr<MediaWriter::Entry>> MediaWriter::build(const MediaPlaces::Encoder& places,
+                                                               ProgramBuilder::Build& build, ThreadPool& pool) {
   const MediaEncoder& encoder = files_.media[places.index];
   ThreadPool one(1);
   Evaluator evaluator(one);
-  Result<MediaGraph> graph = MediaGraph::bind(encoder, places.arrays, width(), evaluator);
+  Result<MediaGraph> graph = [&]() -> Result<MediaGraph> {
+    const std::lock_guard held(build.reading);
+    if (build.abandoned) return Status::error(Code::kInterrupted, "nobody waits for it");
+    return MediaGraph::bind(encoder, places.arrays, width(), evaluator);
+  }();
   if (!graph.is_ok()) return graph.status().or_code(Code::kUnsupportedModel);
-  for (auto& e : entries_)
-    if (e->encoder == places.index && e->key == graph->key()) {
-      std::rotate(entries_.begin() + (&e - entries_.data()), entries_.begin() + (&e - entries_.data()) + 1,
-                  entries_.end());
-      return entries_.back().get();
-    }
+  if (std::shared_ptr<Entry> found =
+          shelf_.find([&](const Entry& e) { return e.encoder == places.index && e.key == graph->key(); }))
+    return found;
   // Saved for itself: what is packed of it now, long after the start, is not packed again for pictures of another size.
   const std::vector<PackSource> sources = pack_sources(encoder.model);
-  PackCache cache(pool_, sources, {options_.pack_cache ? pack_cache_folder() : std::filesystem::path()});
-  PackStore packs(pool_, &cache);
+  PackCache cache(pool, sources, {options_.pack_cache ? pack_cache_folder() : std::filesystem::path()});
+  PackStore packs(pool, &cache);
   for (const PackSource& source : sources) packs.add_file(source.owner);
-  auto entry = std::make_unique<Entry>();
+  auto entry = std::make_shared<Entry>();
   entry->encoder = places.index;
   entry->key = graph->key();
   const MediaGraph literal = *graph;
@@ -222,12 +191,12 @@ Result<MediaWriter::Entry*> MediaWriter::entry_for(const MediaPlaces::Encoder& p
   entry->compiled = std::move(*compiled);
   const Compiled& c = entry->compiled;
   const Value& made = c.graph.values[c.binding.rows];
-  const Value& wanted = cut_.lookup.graph.values[cut_.lookup.binding.rows];
-  if (made.info.type != wanted.info.type || !shape_is_const(made.info.shape) || made.info.shape.back() != Dim(width()))
+  const ValueInfo& wanted = rows_info();
+  if (made.info.type != wanted.type || !shape_is_const(made.info.shape) || made.info.shape.back() != Dim(width()))
     return Status::error(Code::kUnsupportedModel, encoder.name + ": its rows are " + dtype_name(made.info.type) +
                                                       shape_str(made.info.shape, &c.graph.symbol_names()) +
-                                                      ", and embeddings " + dtype_name(wanted.info.type) +
-                                                      shape_str(wanted.info.shape));
+                                                      ", and embeddings " + dtype_name(wanted.type) +
+                                                      shape_str(wanted.shape));
   entry->rows = shape_count(made.info.shape).value() / width();
   Result<Plan> plan = make_plan(c.graph, c.binding, {1, 1, 1, 1});
   if (!plan.is_ok()) return plan.status().with_context(encoder.name);
@@ -235,85 +204,35 @@ Result<MediaWriter::Entry*> MediaWriter::entry_for(const MediaPlaces::Encoder& p
 #ifndef NDEBUG
   SITU_RETURN_IF_ERROR(verify_plan(c.graph, c.binding, entry->plan, {1}));
 #endif
-  entries_.push_back(std::move(entry));
-  if (entries_.size() > kMostEntries) {
-    release_io(entries_[0]->io, entries_[0]->plan);
-    entries_.erase(entries_.begin());
-  }
-  return entries_.back().get();
+  SITU_RETURN_IF_ERROR(entry->place(*room_, encoder.name));
+  shelf_.keep(entry);
+  return entry;
 }
 
-// Memory and prepared kernels, at the first run.
-Status MediaWriter::prepare(Entry& e) {
-  const std::string& name = files_.media[e.encoder].name;
-  if (e.program) return Status::ok();
-  if (e.plan.arena_bytes > most_arena_)
-    return Status::error(Code::kNoRoom, name + ": one run needs " + std::to_string(e.plan.arena_bytes) +
-                                            " bytes of activations, more than " + std::to_string(most_arena_));
-  if (!e.io) {  // else an earlier run got no further
-    Result<std::byte*> io = reserve_io(e.plan, name);
-    if (!io.is_ok()) return io.status();
-    e.io = *io;
-  }
-  Regions regions = regions_;
-  regions.io = e.io;
-  Result<std::unique_ptr<Program>> program = Program::create(
-      e.compiled.graph, e.compiled.binding, e.plan, {"", {}, "an encoder takes one prompt"}, regions, *executor_);
-  if (!program.is_ok()) return program.status().with_context(name);
-  e.program = std::move(*program);
-  return Status::ok();
+Result<std::byte*> MediaWriter::look_up(std::span<const Segment> text) {
+  int64_t tokens = 0;  // all are wanted
+  for (const Segment& s : text) tokens += s.count;
+  SITU_RETURN_IF_ERROR(lookup_->run({text, tokens}, *room_->ledger).with_context(files_.lookup_name));
+  const auto rows = std::find_if(lookup_plan_.ports.begin(), lookup_plan_.ports.end(),
+                                 [&](const Root& r) { return r.value == cut_.lookup.binding.rows; });
+  return lookup_io_.begin + rows->offset;
 }
 
 // The tokens of text between those of encoders.
-Status MediaWriter::look_up(const MediaPrompt& prompt, const std::vector<char>& taken, MediaRows& rows,
-                            Ledger& ledger) {
+Status MediaWriter::look_up(const std::vector<char>& taken, MediaRows& rows) {
   const int64_t first = rows.first - rows.base;
   for (const Stretch& s :
        stretches(first, first + rows.count, [&](int64_t t) { return !taken[static_cast<size_t>(t)]; }))
     for (int64_t done = 0; done < s.count; done += chunk_) {
       Segment segment;
-      segment.tokens = prompt.ids.data() + s.first + done;
+      segment.tokens = rows.ids.data() + s.first + done;
       segment.count = std::min(chunk_, s.count - done);
       segment.keys = segment.count;
       segment.prompt = true;
       StepInput step{{&segment, 1}};
       step.rows = rows.rows.view().data + (s.first + done - first) * rows.row_bytes();
-      SITU_RETURN_IF_ERROR(lookup_->run(step, ledger).with_context(files_.lookup_name));
+      SITU_RETURN_IF_ERROR(lookup_->run(step, *room_->ledger).with_context(files_.lookup_name));
     }
-  return Status::ok();
-}
-
-// An encoder's rows at the places of its tokens: behind each other, or where the last product of the encoder writes
-// each row by its place. Else they are moved there.
-Status MediaWriter::encode(Entry& e, const MediaPlaces::Encoder& places, MediaRows& rows, Ledger& ledger) {
-  const std::string& name = files_.media[e.encoder].name;
-  std::vector<std::byte*> tensors;
-  for (const Root& r : e.plan.ports)
-    if (const Value& v = e.compiled.graph.values[r.value]; v.producer < 0)
-      tensors.push_back(places.arrays.at(v.name).view().data);
-  std::vector<int64_t> to;  // by row
-  for (size_t r = 0; r < places.tokens.size(); ++r)
-    to.push_back(places.tokens[e.order.empty() ? r : static_cast<size_t>(e.order[r])] - places.tokens[0]);
-  const bool together = e.order.empty() && to.back() + 1 == std::ssize(to);
-  const bool by_place = together || e.program->writes_rows_by_place();
-  std::byte* first = rows.rows.view().data + (places.tokens[0] - (rows.first - rows.base)) * rows.row_bytes();
-  const Tensor apart = by_place ? Tensor() : Tensor::allocate(rows.rows.type(), {e.rows, width()});
-  Segment segment;
-  segment.count = segment.keys = 1;
-  StepInput step{{&segment, 1}};
-  step.tensors = tensors;
-  step.rows = by_place ? first : apart.view().data;
-  step.row_places = by_place && !together ? to.data() : nullptr;
-  SITU_RETURN_IF_ERROR(e.program->run(step, ledger).with_context(name));
-  if (by_place) return Status::ok();
-  for (size_t r = 0; r < to.size(); ++r) {
-    View dst = apart.view();
-    dst.dims[0] = 1;
-    View src = dst;
-    dst.data = first + to[r] * rows.row_bytes();
-    src.data += static_cast<int64_t>(r) * rows.row_bytes();
-    move_bytes(dst, src, ledger);
-  }
   return Status::ok();
 }
 
@@ -327,23 +246,136 @@ int64_t MediaWriter::key_of(const MediaRows& rows, int64_t token) const {
   return static_cast<int64_t>(key | uint64_t{1} << 63);
 }
 
-Result<std::shared_ptr<const MediaRows>> MediaWriter::run(const MediaPrompt& prompt, const EncoderInput& input,
-                                                          Ledger& ledger, std::vector<Stage>* stages) {
-  StageClock clock(ledger);
+// Encoders one after the other, then the lookup.
+class MediaWriter::Run : public Encoding {
+ public:
+  Run(MediaWriter& writer, MediaPlaces places, std::shared_ptr<MediaRows> rows)
+      : Encoding(*writer.room_), writer_(writer), places_(std::move(places)), rows_(std::move(rows)) {}
+
+  Result<bool> run(Clock::time_point until, std::vector<Stage>* stages) override {
+    for (; next_ < places_.encoders.size(); ++next_) {
+      const Result<bool> done = encode(until);
+      if (!done.is_ok() || !*done) return done;
+      entry_ = nullptr;
+      running_ = false;
+      clock_.end(stage_name(encoder()), stages);
+    }
+    std::vector<char> taken(rows_->ids.size());
+    for (const MediaPlaces::Encoder& e : places_.encoders)
+      for (const int64_t t : e.tokens) taken[static_cast<size_t>(t)] = 1;
+    SITU_RETURN_IF_ERROR(writer_.look_up(taken, *rows_));
+    clock_.end("embed", stages);
+    rows_->keys = rows_->ids;
+    for (const MediaPlaces::Encoder& e : places_.encoders)
+      for (const int64_t t : e.tokens) rows_->keys[static_cast<size_t>(t)] = writer_.key_of(*rows_, t);
+    return true;
+  }
+  void give(Sequence& sequence) override { sequence.media().add(std::move(rows_)); }
+
+ private:
+  const MediaPlaces::Encoder& places() const { return places_.encoders[next_]; }
+  const MediaEncoder& encoder() const { return writer_.files_.media[places().index]; }
+
+  Result<bool> encode(Clock::time_point until) {
+    if (!entry_) {
+      Result<std::shared_ptr<Entry>> found = find();
+      if (!found.is_ok()) return found.status();
+      entry_ = std::move(*found);
+      if (entry_) SITU_RETURN_IF_ERROR(check_media_rows(encoder(), places(), entry_->rows));
+    }
+    if (!entry_ || !room_.take(this)) return false;
+    if (!running_) SITU_RETURN_IF_ERROR(begin());
+    const Result<bool> done = entry_->program->go_on(until, *room_.ledger);
+    if (!done.is_ok()) return done.status().with_context(encoder().name);
+    if (!*done) return false;
+    room_.leave(this);
+    move_rows();
+    return true;
+  }
+
+  Result<std::shared_ptr<Entry>> find() {
+    const MediaKey key = MediaKey::of(places().arrays);
+    if (!built_) built_ = std::make_shared<std::shared_ptr<Entry>>();
+    Result<std::shared_ptr<Entry>> found = program(
+        *writer_.builder_,
+        [&] {
+          return *built_
+                     ? *built_
+                     : writer_.shelf_.find([&](const Entry& e) { return e.encoder == places().index && e.key == key; });
+        },
+        [&writer = writer_, places = places(), built = built_](ProgramBuilder::Build& build, ThreadPool& pool) {
+          Result<std::shared_ptr<Entry>> made = writer.build(places, build, pool);
+          if (made.is_ok()) *built = std::move(*made);
+          return made.is_ok() ? Status::ok() : made.status();
+        });
+    if (found.is_ok() && *found) built_ = nullptr;
+    return found;
+  }
+
+  // Rows at the places of their tokens: behind each other, or where the last product of the encoder writes each by its
+  // place. Else they are moved there.
+  Status begin() {
+    const Entry& e = *entry_;
+    tensors_.clear();
+    for (const Root& r : e.plan.ports)
+      if (const Value& v = e.compiled.graph.values[r.value]; v.producer < 0)
+        tensors_.push_back(places().arrays.at(v.name).view().data);
+    const std::vector<int64_t>& tokens = places().tokens;
+    to_.clear();
+    for (size_t r = 0; r < tokens.size(); ++r)
+      to_.push_back(tokens[e.order.empty() ? r : static_cast<size_t>(e.order[r])] - tokens[0]);
+    const bool together = e.order.empty() && to_.back() + 1 == std::ssize(to_);
+    const bool by_place = together || e.program->writes_rows_by_place();
+    apart_ = by_place ? Tensor() : Tensor::allocate(rows_->rows.type(), {e.rows, writer_.width()});
+    segment_.count = segment_.keys = 1;
+    step_ = {{&segment_, 1}};
+    step_.tensors = tensors_;
+    step_.rows = by_place ? first() : apart_.view().data;
+    step_.row_places = by_place && !together ? to_.data() : nullptr;
+    running_ = true;
+    return e.program->prepare(step_, *room_.ledger).with_context(encoder().name);
+  }
+  std::byte* first() const {
+    return rows_->rows.view().data + (places().tokens[0] - (rows_->first - rows_->base)) * rows_->row_bytes();
+  }
+  void move_rows() {
+    if (!apart_.present()) return;
+    for (size_t r = 0; r < to_.size(); ++r) {
+      View dst = apart_.view();
+      dst.dims[0] = 1;
+      View src = dst;
+      dst.data = first() + to_[r] * rows_->row_bytes();
+      src.data += static_cast<int64_t>(r) * rows_->row_bytes();
+      move_bytes(dst, src, *room_.ledger);
+    }
+  }
+
+  MediaWriter& writer_;
+  const MediaPlaces places_;
+  std::shared_ptr<MediaRows> rows_;
+  size_t next_ = 0;  // encoder, and of its run:
+  std::shared_ptr<std::shared_ptr<Entry>> built_;
+  std::shared_ptr<Entry> entry_;
+  bool running_ = false;
+  std::vector<std::byte*> tensors_;
+  std::vector<int64_t> to_;  // by row
+  Tensor apart_;
+  Segment segment_;
+  StepInput step_;
+};
+
+Result<std::unique_ptr<Encoding>> MediaWriter::encoding(const MediaPrompt& prompt, const EncoderInput& input) {
   Result<MediaPlaces> places = media_places(files_, prompt.ids, input);
   if (!places.is_ok()) return places.status();
-  const auto rows = std::make_shared<MediaRows>();
+  auto rows = std::make_shared<MediaRows>();
   rows->base = prompt.base;
   rows->ids.assign(prompt.ids.begin(), prompt.ids.end());
   SITU_RETURN_IF_ERROR(set_media_positions(files_, cut_.decoder, *places, prompt, rows.get()));
-  std::vector<char> taken(prompt.ids.size());
   int64_t first = INT64_MAX, last = -1;
-  for (const MediaPlaces::Encoder& e : places->encoders)
-    for (const int64_t t : e.tokens) {
-      taken[static_cast<size_t>(t)] = 1;
-      first = std::min(first, t);
-      last = std::max(last, t);
-    }
+  for (const MediaPlaces::Encoder& e : places->encoders) {
+    first = std::min(first, e.tokens.front());
+    last = std::max(last, e.tokens.back());
+  }
   if (last < 0) return Status::error(Code::kInvalidArgument, "no array of an encoder is given");
   if (whole_) {
     first = 0;
@@ -351,22 +383,8 @@ Result<std::shared_ptr<const MediaRows>> MediaWriter::run(const MediaPrompt& pro
   }
   rows->first = prompt.base + first;
   rows->count = last + 1 - first;
-  const ValueInfo& info = cut_.lookup.graph.values[cut_.lookup.binding.rows].info;
-  rows->rows = Tensor::allocate(info.type, {rows->count, width()});
-  for (const MediaPlaces::Encoder& e : places->encoders) {
-    Result<Entry*> entry = entry_for(e);
-    if (!entry.is_ok()) return entry.status();
-    SITU_RETURN_IF_ERROR(check_media_rows(files_.media[e.index], e, (*entry)->rows));
-    SITU_RETURN_IF_ERROR(prepare(**entry));
-    SITU_RETURN_IF_ERROR(encode(**entry, e, *rows, ledger));
-    clock.end(stage_name(files_.media[e.index]), stages);
-  }
-  SITU_RETURN_IF_ERROR(look_up(prompt, taken, *rows, ledger));
-  clock.end("embed", stages);
-  rows->keys = rows->ids;
-  for (const MediaPlaces::Encoder& e : places->encoders)
-    for (const int64_t t : e.tokens) rows->keys[static_cast<size_t>(t)] = key_of(*rows, t);
-  return std::shared_ptr<const MediaRows>(rows);
+  rows->rows = Tensor::allocate(rows_info().type, {rows->count, width()});
+  return std::unique_ptr<Encoding>(new Run(*this, std::move(*places), std::move(rows)));
 }
 
 }  // namespace situ

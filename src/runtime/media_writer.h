@@ -10,10 +10,10 @@
 #include "passes/pack_digest.h"
 #include "passes/pack_store.h"
 #include "runtime/encoder_input.h"
+#include "runtime/encoder_programs.h"
 #include "runtime/media_graphs.h"
 #include "runtime/media_rows.h"
 #include "runtime/pack_saver.h"
-#include "runtime/program.h"
 
 namespace situ {
 
@@ -46,61 +46,58 @@ std::string stage_name(const MediaEncoder& encoder);
 
 class MediaWriter {
  public:
-  // `files`, `cut` and what `regions` names must outlive the writer. `chunk`: most tokens of one run of the lookup.
+  // `files`, `cut` and what place() is given must outlive the writer. `chunk`: most tokens of a step.
   // `whole`: prompts are one step, so that the embeddings of all their tokens are held.
   static Result<std::unique_ptr<MediaWriter>> create(const ModelFiles& files, const EngineOptions& options,
-                                                     const CutGraphs& cut, int64_t chunk, bool whole, ThreadPool& pool);
-  ~MediaWriter();
+                                                     const CutGraphs& cut, int64_t chunk, bool whole);
   int64_t arena_bytes() const { return lookup_plan_.arena_bytes; }
-  // Where the programs run, before the first run().
-  Status place(const Regions& regions, int64_t most_arena, Executor& executor);
-  // `stages`: what each encoder and the lookup took are added, in order; null: they are not wanted. Errors: those of
-  // media_places, check_media_rows and set_media_positions; those of a program.
-  Result<std::shared_ptr<const MediaRows>> run(const MediaPrompt& prompt, const EncoderInput& input, Ledger& ledger,
-                                               std::vector<Stage>* stages);
+  // Embeddings of text by the ids of a step's segments, behind each other; there until the next call.
+  Result<std::byte*> look_up(std::span<const Segment> text);
+  int64_t row_bytes() const { return width() * dtype_bytes(rows_info().type); }
+  // Where programs run, the lookup and encoders, and are built, before the first encoding().
+  Status place(const Regions& regions, EncoderRoom& room, ProgramBuilder& builder);
+  // Errors, now or as it goes on: those of media_places, check_media_rows and set_media_positions; those of a program.
+  Result<std::unique_ptr<Encoding>> encoding(const MediaPrompt& prompt, const EncoderInput& input);
 
   const Compiled& lookup() const { return cut_.lookup; }
   const Plan& lookup_plan() const { return lookup_plan_; }
   int64_t lookup_kernel_calls() const { return lookup_->kernel_calls(); }
-  // The newest program of an encoder; null: it was not run so far.
-  struct Entry {
+  struct Entry : EncoderProgram {
     size_t encoder = 0;
     MediaKey key;
-    Compiled compiled;
-    Plan plan;
-    std::unique_ptr<Program> program;
-    std::byte* io = nullptr;
-    int64_t rows = 0;
     std::vector<int64_t> order;  // MediaGraph::take_order
   };
-  const Entry* newest(size_t encoder) const;
+  // The program of an encoder that was used last; null: it was not run so far.
+  const Entry* newest(size_t encoder) const {
+    return shelf_.newest([&](const Entry& e) { return e.encoder == encoder; });
+  }
   // Waits until packed weights of encoders are written.
   void finish_saving() { saver_.finish(); }
   const ModelFiles& files() const { return files_; }
 
  private:
-  MediaWriter(const ModelFiles& files, const EngineOptions& options, const CutGraphs& cut, ThreadPool& pool)
-      : files_(files), options_(options), cut_(cut), pool_(pool) {}
-  Result<Entry*> entry_for(const MediaPlaces::Encoder& places);
-  Status prepare(Entry& entry);
-  Status look_up(const MediaPrompt& prompt, const std::vector<char>& taken, MediaRows& rows, Ledger& ledger);
-  Status encode(Entry& entry, const MediaPlaces::Encoder& places, MediaRows& rows, Ledger& ledger);
-  int64_t width() const;
+  MediaWriter(const ModelFiles& files, const EngineOptions& options, const CutGraphs& cut)
+      : files_(files), options_(options), cut_(cut) {}
+  class Run;
+  Result<std::shared_ptr<Entry>> build(const MediaPlaces::Encoder& places, ProgramBuilder::Build& build,
+                                       ThreadPool& pool);
+  Status look_up(const std::vector<char>& taken, MediaRows& rows);
+  const ValueInfo& rows_info() const { return cut_.lookup.graph.values[cut_.lookup.binding.rows].info; }
+  int64_t width() const { return rows_info().shape[2].value(); }
   int64_t key_of(const MediaRows& rows, int64_t token) const;
 
   const ModelFiles& files_;
   const EngineOptions options_;
   const CutGraphs& cut_;
-  ThreadPool& pool_;
-  int64_t chunk_ = 1, most_arena_ = 0;
+  int64_t chunk_ = 1;
   bool whole_ = false;
   DigestSecret secret_{};
   Plan lookup_plan_;
-  std::byte* lookup_io_ = nullptr;
+  IoMemory lookup_io_;
   std::unique_ptr<Program> lookup_;
-  Regions regions_;
-  Executor* executor_ = nullptr;
-  std::vector<std::unique_ptr<Entry>> entries_;  // the newest last
+  EncoderRoom* room_ = nullptr;
+  ProgramBuilder* builder_ = nullptr;
+  EncoderShelf<Entry> shelf_;
   PackSaver saver_;
 };
 

@@ -124,7 +124,7 @@ int Program::add_part(const Call& call, size_t operand, int view) {
   const bool runs = operand < call.in.size() && (call.by_run >> operand & 1) != 0;
   std::optional<int64_t> host;
   if (call.takes == Takes::kEach && is_host_integers(home, v)) host = host_offset(home.root);
-  return views_.add_part(view, runs ? by_run(home) : home, base_of(home), host);
+  return views_.add_part(view, runs ? by_run(home) : home, base_of(home), host, is_handed_in(graph_, plan_, home));
 }
 
 bool Program::is_host_integers(const Home& home, ValueId v) const {
@@ -270,7 +270,9 @@ void Program::bind_segments(const StepInput& input) {
   tokens_ = prompt_rows_ = 0;
   host_.resize(static_cast<size_t>(host_bytes_) * input.segments.size());
   for (const Segment& s : input.segments) {
-    parts_.push_back({symbols_of(s, 1), tokens_, host_.data() + static_cast<size_t>(host_bytes_) * parts_.size()});
+    parts_.push_back(
+        {symbols_of(s, 1), tokens_, host_.data() + static_cast<size_t>(host_bytes_) * parts_.size(),
+         reinterpret_cast<intptr_t>(s.embeddings) - reinterpret_cast<intptr_t>(input.segments[0].embeddings)});
     for (int64_t i = 0; i < s.count; ++i) slots_.push_back(s.write_slot + i);
     if (s.prompt && prompt_rows_ == tokens_) prompt_rows_ += s.count;
     tokens_ += s.count;
@@ -462,17 +464,27 @@ Status Program::prepare(const StepInput& input, Ledger& ledger) {
   bind_step(input);
   SITU_RETURN_IF_ERROR(check_sizes(input));
   write_inputs(input, ledger);
+  next_call_ = 0;
   return Status::ok();
 }
 
 Status Program::run(const StepInput& input, Ledger& ledger) {
   SITU_RETURN_IF_ERROR(prepare(input, ledger));
-  BoundStep step{*this, tokens_, input.wanted > 0, static_cast<int>(input.segments.size()), first_wanted_};
+  return go_on(Clock::time_point::max(), ledger).status();
+}
+
+Result<bool> Program::go_on(Clock::time_point until, Ledger& ledger) {
+  BoundStep step{*this, tokens_, input_->wanted > 0, static_cast<int>(input_->segments.size()), first_wanted_};
+  step.first_call = next_call_;
+  step.until = until;
   name_in_trace(&step);
   const StepEnd end = executor_.run(*execution_, step, ledger);
   if (end.interrupted) return Status::error(Code::kInterrupted, "interrupted");
+  SITU_RETURN_IF_ERROR(fault(end));
+  next_call_ = end.next_call;
+  if (next_call_ >= 0) return false;
   count_outputs(ledger);
-  return fault(end);
+  return true;
 }
 
 Status Program::fault(const StepEnd& end) const {

@@ -82,6 +82,9 @@ class Program final : private BoundCalls {
   // (ThreadPool).
   Status run(const StepInput& input, Ledger& ledger);
 
+  // The same in slices, behind prepare(): goes on until about then, at least to the next barrier. True: it is over.
+  Result<bool> go_on(Clock::time_point until, Ledger& ledger);
+
   // -- the parts of a step, for who takes the calls of several programs side by side
   // The same program over other memory, with the same schedule. This one must outlive it.
   Result<std::unique_ptr<Program>> over(const Regions& regions) const;
@@ -169,6 +172,7 @@ class Program final : private BoundCalls {
   int32_t first_name_ = 0, token_name_ = 0;  // in the trace: of call 0, of the whole step
   // Of the step that runs:
   const StepInput* input_ = nullptr;
+  int next_call_ = 0;
   std::vector<std::byte*> ports_;  // where they lie
   int64_t tokens_ = 0;
   int64_t prompt_rows_ = 0;  // its first tokens that are pieces of prompts

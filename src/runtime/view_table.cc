@@ -77,12 +77,13 @@ void ViewTable::bind(const SymbolValues& symbols, std::span<std::byte* const> po
   }
 }
 
-int ViewTable::add_part(int i, const Home& home, std::byte* base, std::optional<int64_t> host) {
+int ViewTable::add_part(int i, const Home& home, std::byte* base, std::optional<int64_t> host, bool handed_in) {
   PartView p;
   p.view = i;
   p.base = base;
   p.element = std::max<int64_t>(1, dtype_bytes(views_[static_cast<size_t>(i)].type));
   p.rows = !host && is_of_step(home.region);
+  p.handed_in = handed_in;
   const SymView& v = home.view;
   for (size_t a = 0; a < v.dims.size(); ++a) {
     const Dim &d = v.dims[a], &s = v.strides[a];
@@ -121,6 +122,8 @@ void ViewTable::bind_parts(const std::vector<Part>& parts) {
         v.data = part.host + *p.host;
       else if (p.offset >= 0)
         v.data = p.base + value(p.offset) * p.element;
+      else if (p.handed_in)
+        v.data += part.handed_in;
       else if (p.token_axis >= 0)
         v.data += part.first_token * v.strides[p.token_axis] * p.element;
     }

@@ -29,10 +29,12 @@ class ViewTable {
     SymbolValues symbols;  // as if the part were a step of its own
     int64_t first_token = 0;
     std::byte* host = nullptr;  // its own integers, where add_part's `host` says
+    int64_t handed_in = 0;      // bytes from where the ports lie to its own rows of them
   };
   // View `i`, whose home is `home`, is bound for each part too; its number among those that are. `host`: the values are
-  // the part's own, at this offset of Part::host. Precondition: part_problem() (schedule/schedule.h) has none.
-  int add_part(int i, const Home& home, std::byte* base, std::optional<int64_t> host);
+  // the part's own, at this offset of Part::host. `handed_in`: the part's rows of a port lie where Part::handed_in
+  // says. Precondition: part_problem() (schedule/schedule.h) has none.
+  int add_part(int i, const Home& home, std::byte* base, std::optional<int64_t> host, bool handed_in);
   int add_absent_part(int i);
   // After bind(), for the same step.
   void bind_parts(const std::vector<Part>& parts);
@@ -59,6 +61,7 @@ class ViewTable {
   struct PartView {
     int view = -1;
     bool rows = false;  // tokens of a value that the whole step has; else told by the part's symbols alone
+    bool handed_in = false;
     int token_axis = -1;
     std::byte* base = nullptr;
     int64_t element = 1;

@@ -88,6 +88,8 @@ ValueId operand_value(const Call& call, size_t i);
 
 // Whether a value has a row for each token of the step.
 bool has_step_rows(const Home& home);
+// Whether they are rows of tokens that the caller hands in: those of each segment lie where it has them.
+bool is_handed_in(const Graph& graph, const Plan& plan, const Home& home);
 // Why the rows of some tokens of a step are no view of their own; "": they are. `own`: the value is small integers of
 // which each segment has its own.
 std::string part_problem(const Home& home, bool own);

@@ -73,7 +73,7 @@ class SegmentCalls {
   // The operand is another one for each sequence, whatever tokens they feed.
   bool follows_sequence(const Operand& o) const {
     if (!o.present()) return false;
-    if (of_past(o.home->view)) return true;
+    if (of_past(o.home->view) || is_handed_in(graph_, plan_, *o.home)) return true;
     if (!host_integers(o)) return false;
     const auto& content = *graph_.values[o.value].info.content;
     return std::any_of(content.begin(), content.end(),
@@ -178,6 +178,11 @@ class SegmentCalls {
 
 bool has_step_rows(const Home& home) {
   return std::any_of(home.view.dims.begin(), home.view.dims.end(), [](const Dim& d) { return d.depends_on(kSymS); });
+}
+
+bool is_handed_in(const Graph& graph, const Plan& plan, const Home& home) {
+  return home.region == RegionKind::kPort && has_step_rows(home) &&
+         graph.values[plan.ports[static_cast<size_t>(home.root)].value].producer < 0;
 }
 
 std::string part_problem(const Home& home, bool own) {

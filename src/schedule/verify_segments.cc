@@ -141,7 +141,8 @@ class SegmentVerifier {
         continue;
       }
       const SymbolValues other = step_values(kTokens, 1, kPast + 4, kSlot + 9);
-      if (view_at(*t.home, step_values(kTokens, 1, kPast, kSlot)) != view_at(*t.home, other) || varies(c, t))
+      if (view_at(*t.home, step_values(kTokens, 1, kPast, kSlot)) != view_at(*t.home, other) || varies(c, t) ||
+          is_of_caller(c, t))
         return wrong(call, "takes the tokens of several sequences at once, but operand " + std::to_string(t.operand) +
                                " is another one for each");
     }
@@ -155,6 +156,12 @@ class SegmentVerifier {
     if (t.home->region != RegionKind::kIo || !content) return false;
     const SymbolValues other = step_values(kMoreTokens, 1, kPast + 4, kSlot + 9);
     return shape_eval(*content, step_values(kTokens, 1, kPast, kSlot)) != shape_eval(*content, other);
+  }
+
+  // Tokens of each sequence that lie where the caller has them.
+  bool is_of_caller(const Call& c, const Touch& t) const {
+    return c.takes == Takes::kStep && t.home->region == RegionKind::kPort && token_axis(*t.home) >= 0 &&
+           f_.graph.values[static_cast<size_t>(f_.plan.ports[static_cast<size_t>(t.home->root)].value)].producer < 0;
   }
 
   // Row r of the output lies in the slot of token r, as many rows behind the place that the view has for slot 0.

@@ -54,9 +54,9 @@ class WindowDecoding : public Decoding {
     for (const Branch& b : branches_) tokens += std::ssize(b.text.ids);
     return tokens;
   }
-  Status begin(Figures&) override {
+  Result<bool> begin(Clock::time_point, Figures&) override {
     for (Branch& b : branches_) b.strand = source_.fork();
-    return Status::ok();
+    return true;
   }
   Status wants(std::vector<Want>& wants) override {
     const Branch* const first = stem();
@@ -182,7 +182,10 @@ class WindowSearch : public BeamDecoding {
   double no_speech() const { return no_speech_; }
 
  protected:
-  Result<Strand> open(Figures&) override { return source_.fork(); }
+  Result<bool> open(Strand& strand, Clock::time_point, Figures&) override {
+    strand = source_.fork();
+    return true;
+  }
   void see_prompt(int64_t at, std::span<const float> row) override {
     if (at == static_cast<int64_t>(start_at_)) no_speech_ = probability_of(row, tokens_.no_speech);
   }

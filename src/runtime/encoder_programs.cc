@@ -1,0 +1,65 @@
+#include "runtime/encoder_programs.h"
+
+#include <sys/mman.h>
+
+namespace situ {
+
+IoMemory::~IoMemory() {
+  if (begin) munmap(begin, bytes);
+}
+
+Status IoMemory::reserve(const Plan& plan, const std::string& name) {
+  if (begin) return Status::ok();
+  bytes = static_cast<size_t>(plan.io_bytes + 64);
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED)
+    return Status::error(Code::kNoRoom, "cannot reserve " + std::to_string(bytes) + " bytes for " + name);
+  begin = static_cast<std::byte*>(p);
+  return Status::ok();
+}
+
+Status EncoderProgram::place(const EncoderRoom& room, const std::string& name) {
+  if (program) return Status::ok();
+  if (plan.arena_bytes > room.arena_bytes)
+    return Status::error(Code::kNoRoom, name + ": one run needs " + std::to_string(plan.arena_bytes) +
+                                            " bytes of activations, more than " + std::to_string(room.arena_bytes));
+  SITU_RETURN_IF_ERROR(io.reserve(plan, name));
+  Regions regions = room.regions;
+  regions.io = io.begin;
+  Result<std::unique_ptr<Program>> made = Program::create(
+      compiled.graph, compiled.binding, plan, {"", {}, "an encoder takes one prompt"}, regions, *room.executor);
+  if (!made.is_ok()) return made.status().with_context(name);
+  program = std::move(*made);
+  return Status::ok();
+}
+
+std::shared_ptr<ProgramBuilder::Build> ProgramBuilder::start(Work work) {
+  auto build = std::make_shared<Build>();
+  const auto run = [build, work = std::move(work), threads = threads_] {
+    build->status = or_error("to prepare an encoder", [&] {
+      ThreadPool pool(threads);
+      return work(*build, pool);
+    });
+    build->done = true;
+  };
+  if (!thread_.post(run)) run();
+  return build;
+}
+
+Encoding::~Encoding() {
+  room_.leave(this);
+  if (!build_) return;
+  const std::lock_guard held(build_->reading);
+  build_->abandoned = true;
+}
+
+Result<bool> Encoding::go_on(Clock::time_point until, std::vector<Stage>* stages) {
+  return or_error("to run the encoder", [&] {
+    clock_.go_on();
+    Result<bool> done = run(room_.always_suspended ? Clock::time_point::min() : until, stages);
+    clock_.pause();
+    return done;
+  });
+}
+
+}  // namespace situ

@@ -1,0 +1,53 @@
+// Programs of encoders: which are kept, and how they are built beside others.
+#include "runtime/encoder_programs.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace situ {
+namespace {
+
+struct Numbered : EncoderProgram {
+  explicit Numbered(int n) : number(n) {}
+  int number;
+};
+
+TEST(EncoderShelf, ThoseUsedLatelyStay) {
+  EncoderShelf<Numbered> shelf;
+  const auto find = [&](int number) { return shelf.find([&](const Numbered& e) { return e.number == number; }); };
+  for (int i = 0; i < 8; ++i) shelf.keep(std::make_shared<Numbered>(i));
+  const std::shared_ptr<Numbered> first = find(0), second = find(1);
+  for (int i = 8; i < 12; ++i) {
+    shelf.keep(std::make_shared<Numbered>(i));
+    find(0);
+  }
+  EXPECT_EQ(find(0), first);
+  for (const int gone : {2, 3, 4, 5}) EXPECT_EQ(find(gone), nullptr) << gone;
+  for (const int kept : {1, 6, 7, 8, 11}) EXPECT_NE(find(kept), nullptr) << kept;
+  EXPECT_EQ(shelf.newest([](const Numbered& e) { return e.number != 11; })->number, 8);
+}
+
+TEST(ProgramBuilder, BuildsOneAfterTheOtherBesideOthers) {
+  std::atomic<bool> go{false};
+  std::atomic<int> at_work{0}, most{0};
+  ProgramBuilder builder(4);
+  const auto work = [&](ProgramBuilder::Build&, ThreadPool& pool) {
+    EXPECT_EQ(pool.threads(), 2);
+    most = std::max(most.load(), ++at_work);
+    while (!go) std::this_thread::yield();
+    --at_work;
+    return Status::ok();
+  };
+  const auto first = builder.start(work), second = builder.start(work);
+  const auto failing = builder.start([](ProgramBuilder::Build&, ThreadPool&) -> Status { throw std::bad_alloc(); });
+  EXPECT_FALSE(first->done || second->done || failing->done);
+  go = true;
+  while (!failing->done) std::this_thread::yield();
+  EXPECT_TRUE(first->done && second->done && first->status.is_ok());
+  EXPECT_EQ(failing->status.code(), Code::kNoRoom);
+  EXPECT_EQ(most, 1);
+}
+
+}  // namespace
+}  // namespace situ
