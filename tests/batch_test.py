@@ -183,7 +183,21 @@ class CompanyTest(BatchTest):
         self.assertGreater(stats["preemptions"], 0)
         self.assertLess(stats["steps"], stats["answer_tokens"])
         self.as_on_the_command_line(bodies, wanted)
+        self.choices_are_as_alone(bodies, wanted)
         self.cut_and_resume(lines, alone, wanted)
+
+    def choices_are_as_alone(self, bodies, wanted):
+        """Choice k is what the next seeds draw; also where those before it have ended with their first token."""
+        alone, of = {}, {}
+        for name, (url, body) in bodies.items():
+            if body.get("temperature", 0) > 0 and body.get("n", 1) > 1 and "messages" in body and "seed" in body:
+                for k in range(body["n"]):
+                    alone[f"{name}: {k}"] = (url, {**body, "n": 1, "seed": body["seed"] + k})
+                    of[f"{name}: {k}"] = wanted[name][1]["choices"][k]
+        found = self.settled(self.batch(lines_of(alone)))
+        said = lambda choice: (choice["message"]["content"], choice["finish_reason"])
+        self.assertEqual({name: said(found[name][1]["choices"][0]) for name in alone}, {name: said(choice) for name, choice in of.items()})
+        self.assertGreater(len(alone), 50)
 
     def as_on_the_command_line(self, bodies, wanted):
         for i in range(3):

@@ -45,9 +45,11 @@ void LogProbabilities::read(std::span<const float> logits) {
 
 double LogProbabilities::of(int64_t id) const {
   const float x = logits_[static_cast<size_t>(id)];
-  if (max_ == -std::numeric_limits<float>::infinity()) return -static_cast<double>(std::numeric_limits<float>::infinity());  // there is no probability to share
-  if (x == max_) return -log_sum_;                                 // the largest may be infinite
-  return x == x ? static_cast<double>(x) - static_cast<double>(max_) - log_sum_ : -static_cast<double>(std::numeric_limits<float>::infinity());
+  if (max_ == -std::numeric_limits<float>::infinity())
+    return -static_cast<double>(std::numeric_limits<float>::infinity());  // there is no probability to share
+  if (x == max_) return -log_sum_;                                        // the largest may be infinite
+  return x == x ? static_cast<double>(x) - static_cast<double>(max_) - log_sum_
+                : -static_cast<double>(std::numeric_limits<float>::infinity());
 }
 
 void softmax(std::span<const float> logits, float temperature, std::span<float> to) {

@@ -146,6 +146,9 @@ void AnswerDecoding::take(const Want& want, Rows rows) {
 
 void AnswerDecoding::settle() {
   Branch* const first = stem();
+  // The one that was fed the prompt, which may have ended with its first token.
+  const auto fed = std::find_if(branches_.begin(), branches_.end(),
+                                [&](const Branch& b) { return b.strand.length() == prompt_tokens(); });
   for (Branch& b : branches_) {
     if (b.right >= 0) {
       const int64_t wrong = b.strand.length() - b.right, tried = static_cast<int64_t>(b.tried);
@@ -160,9 +163,7 @@ void AnswerDecoding::settle() {
       b.fed.clear();
       b.tried = 0;
     }
-    if (first && &b != first && !b.answer.ended() && b.strand.length() == 0 &&
-        first->strand.length() == prompt_tokens())
-      b.strand = first->strand.fork();
+    if (fed != branches_.end() && !b.answer.ended() && b.strand.length() == 0) b.strand = fed->strand.fork();
     if (b.answer.ended()) b.answer.close();
   }
   if (!prompt_done_ || kept_ || !first) return;

@@ -82,10 +82,11 @@ class WindowDecoding : public Decoding {
     }
   }
   void settle() override {
-    const Branch* const first = stem();
+    // The one that was fed the prompt, which may have ended with its first token.
+    const auto fed = std::find_if(branches_.begin(), branches_.end(),
+                                  [&](const Branch& b) { return b.strand.length() == prompt(); });
     for (Branch& b : branches_)
-      if (first && &b != first && !b.ended && b.strand.length() == 0 && first->strand.length() == prompt())
-        b.strand = first->strand.fork();
+      if (fed != branches_.end() && !b.ended && b.strand.length() == 0) b.strand = fed->strand.fork();
   }
   void fail(const Status& why) override {
     status_ = why;
