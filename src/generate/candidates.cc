@@ -12,23 +12,22 @@ namespace situ {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-// As much as sums of shares in float may differ, and shares of nearly equal scores.
+// As much as sums of terms in float may differ, and terms of nearly equal scores.
 constexpr double kSumsDiffer = 1e-5;
-constexpr float kSharesDiffer = 1e-5f;
+constexpr float kTermsDiffer = 1e-5f;
 
-// A share so that all that are above it come to less than `mass`: of those, in [low, 8 low], the least that few looks
+// A term so that all that are above it come to less than `wanted`: of those, in [low, 8 low], the least that few looks
 // find. What is not above it has to be ranked.
-float sure_share(std::span<const float> shares, float low, double mass) {
+float sure_term(std::span<const float> terms, float low, double wanted) {
   constexpr size_t kFew = 256;  // are ranked as fast
   constexpr int kLooks = 6;
-  if (shares.size() < kFew) return kInfinity;
   float high = 8 * low;
-  if (!(sum_above(shares, high) < mass * (1 - kSumsDiffer))) return kInfinity;
+  if (terms.size() < kFew || !(sum_above(terms, high) < wanted * (1 - kSumsDiffer))) return kInfinity;
   for (int look = 0; look < kLooks; ++look) {
     const float middle = std::sqrt(low * high);
-    (sum_above(shares, middle) < mass * (1 - kSumsDiffer) ? high : low) = middle;
+    (sum_above(terms, middle) < wanted * (1 - kSumsDiffer) ? high : low) = middle;
   }
-  return high * (1 + kSharesDiffer);
+  return high * (1 + kTermsDiffer);
 }
 
 }  // namespace
@@ -88,7 +87,7 @@ double Candidates::probability(int64_t id) const {
 
 void Candidates::take_top_p(std::span<const float> scores, int64_t best, float temperature, double mass) {
   const float max = scores[static_cast<size_t>(best)];
-  if (!std::isfinite(max)) {
+  if (!std::isfinite(max) || !std::isfinite(max / temperature)) {
     take(scores, 0, temperature);
     return keep_top_p(mass);
   }
@@ -96,20 +95,22 @@ void Candidates::take_top_p(std::span<const float> scores, int64_t best, float t
   max_ = max;
   temperature_ = temperature;
   scratch_.resize(scores.size());
-  softmax(scores, temperature, scratch_);
-  const std::span<const float> shares = scratch_;
-  // Those above a share are enough once they come to `mass`, and to as much as sums may differ: few are, where the
-  // model is sure. All that are not above the least share come to less than the rest together.
-  const auto least = static_cast<float>(0.5 * (1 - mass) / static_cast<double>(scores.size()));
-  float share = std::max(1e-3f, least);
-  while (share > least && sum_above(shares, share) < mass * (1 + kSumsDiffer)) share = std::max(share / 8, least);
-  list_above(shares, share, ids_);
+  const float sum = exp_terms(scores, max, temperature, scratch_), inverse = 1 / sum;
+  // Terms above a least one are enough once they come to `mass` of the sum, and to as much as sums may differ: few are,
+  // where the model is sure. All that are not above the last one that is tried come to less than the rest together.
+  const double wanted = mass * static_cast<double>(sum);
+  const auto last =
+      static_cast<float>(0.5 * (1 - mass) / static_cast<double>(scores.size()) * static_cast<double>(sum));
+  float least = std::max(1e-3f * sum, last);
+  while (least > last && sum_above(scratch_, least) < wanted * (1 + kSumsDiffer)) least = std::max(least / 8, last);
+  list_above(scratch_, least, ids_);
   weights_.resize(ids_.size());
-  for (size_t i = 0; i < ids_.size(); ++i) weights_[i] = shares[ids_[i]];
-  const float sure = sure_share(weights_, share, mass);
-  const double one = static_cast<double>(shares[static_cast<size_t>(best)]), to_weight = 1 / one;
-  for (float& weight : weights_) weight = static_cast<float>(static_cast<double>(weight) * to_weight);
-  keep_mass(mass, to_weight, 0, static_cast<float>(static_cast<double>(sure) * to_weight));
+  for (size_t i = 0; i < ids_.size(); ++i) weights_[i] = scratch_[ids_[i]];
+  const float sure = sure_term(weights_, least, wanted);
+  // As shares over the largest share.
+  const double to_weight = 1 / static_cast<double>(scratch_[static_cast<size_t>(best)] * inverse);
+  for (float& weight : weights_) weight = static_cast<float>(static_cast<double>(weight * inverse) * to_weight);
+  keep_mass(mass, to_weight, 0, sure);
 }
 
 void Candidates::keep_top_p(double mass) {

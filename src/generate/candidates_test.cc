@@ -174,6 +174,9 @@ TEST(Candidates, ExtremeScoresAndTemperatures) {
   EXPECT_NEAR(candidates.probability(0), 1.0 / 3, 1e-6);
   candidates.take(std::vector<float>{-kInfinity, -kInfinity}, 1, 1);
   EXPECT_TRUE(candidates.empty());
+  const std::vector<float> near{1, 1.0001f, -5};
+  candidates.take_top_p(near, 1, 1e-39f, 0.9);
+  EXPECT_EQ(candidates.probability(1), 1);
 }
 
 }  // namespace

@@ -52,20 +52,19 @@ double LogProbabilities::of(int64_t id) const {
                 : -static_cast<double>(std::numeric_limits<float>::infinity());
 }
 
-void softmax(std::span<const float> logits, float temperature, std::span<float> to) {
-  View operands[2] = {row_view(logits.data(), static_cast<int64_t>(logits.size())), row_view(&temperature, 1)};
-  operands[1].dims[0] = operands[0].dims[0];
-  operands[1].strides[0] = 0;
-  View y = row_view(to.data(), static_cast<int64_t>(to.size()));
-  const BinaryParams params{BinaryKind::kDiv};
+float exp_terms(std::span<const float> logits, float largest, float temperature, std::span<float> to) {
+  float sum = 0;
+  const View x = row_view(logits.data(), std::ssize(logits)),
+             y[2] = {row_view(to.data(), std::ssize(to)), row_view(&sum, 1)};
+  const ExpTermsParams params{temperature, largest};
   KernelCall call;
-  call.in = operands;
-  call.out = &y;
-  call.in_count = 2;
-  call.out_count = 1;
+  call.in = &x;
+  call.in_count = 1;
+  call.out = y;
+  call.out_count = 2;
   call.params = &params;
-  kernels().binary(call, 0, 1);
-  run_softmax(to, to, false);
+  kernels().exp_terms(call, 0, 1);
+  return sum;
 }
 
 bool log_softmax(std::span<const float> logits, std::span<float> to) {

@@ -29,7 +29,7 @@ class LogProbabilities {
 
 // Of every id, in float. `to` [vocabulary]. False: there may be logits that are not numbers.
 bool log_softmax(std::span<const float> logits, std::span<float> to);
-// Probabilities [vocabulary] of logits / temperature, which are numbers.
-void softmax(std::span<const float> logits, float temperature, std::span<float> to);
+// `to` [vocabulary] = e^((logits - largest) / temperature), of logits that are numbers; returns the sum.
+float exp_terms(std::span<const float> logits, float largest, float temperature, std::span<float> to);
 
 }  // namespace situ

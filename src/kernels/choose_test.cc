@@ -43,6 +43,38 @@ TEST(Choose, sum_above_list_above) {
   });
 }
 
+TEST(Choose, exp_terms) {
+  for_each_isa([](const KernelTable& table, int threads) {
+    for (const int64_t n : {1, 15, 16, 17, 255, 256, 257, 1000}) {
+      const FencedBytes x(static_cast<size_t>(n) * sizeof(float)), y(static_cast<size_t>(n) * sizeof(float)),
+          sum(sizeof(float)), shares(static_cast<size_t>(n) * sizeof(float));
+      ExpTermsParams params{0.7f, -100};
+      for (int64_t i = 0; i < n; ++i) {
+        at<float>(x, i) = static_cast<float>(random_real(-9, 9));
+        params.largest = std::max(params.largest, at<float>(x, i));
+      }
+      run_kernel(table, &KernelTable::exp_terms, {row_of<float>(x, DType::kF32)},
+                 std::vector<View>{row_of<float>(y, DType::kF32), row_of<float>(sum, DType::kF32)}, &params, threads);
+      // To the bit what two kernels make of it.
+      View temperature = row_view(&params.temperature, n);
+      temperature.strides[0] = 0;
+      const View row = row_of<float>(shares, DType::kF32);
+      const BinaryParams division{BinaryKind::kDiv};
+      run_kernel(table, &KernelTable::binary, {row_of<float>(x, DType::kF32), temperature}, row, &division, threads);
+      const SoftmaxParams softmax{0, false, false};
+      run_kernel(table, &KernelTable::softmax, {row}, row, &softmax, threads);
+      const float inverse = 1 / at<float>(sum, 0);
+      double total = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        ASSERT_EQ(at<float>(y, i) * inverse, at<float>(shares, i)) << n;
+        ASSERT_NEAR(at<float>(y, i), std::exp((at<float>(x, i) - params.largest) / params.temperature), 1e-5);
+        total += static_cast<double>(at<float>(y, i));
+      }
+      ASSERT_NEAR(at<float>(sum, 0), total, 1e-5 * total);
+    }
+  });
+}
+
 TEST(Choose, what_is_no_number_is_not_above) {
   for_each_isa([](const KernelTable& table, int threads) {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();

@@ -262,6 +262,9 @@ class Others {
     const Buffer scores(DType::kF32, {49152}), sum(DType::kF64, {1}), count(DType::kI64, {1}),
         above(DType::kU32, {49152 + kAboveSlack}), ids(DType::kU32, {49152}), words(DType::kU32, {49152});
     for (int64_t i = 0; i < 49152; ++i) ids.view.as<uint32_t>()[i] = static_cast<uint32_t>(i);
+    const Buffer terms(DType::kF32, {49152}), of_terms(DType::kF32, {1});
+    const ExpTermsParams exp{0.8f, 1};
+    time(&KernelTable::exp_terms, "exp_terms", "", {scores.view}, {terms.view, of_terms.view}, &exp);
     const AboveParams least{0.5f};
     time(&KernelTable::sum_above, "sum_above", "", {scores.view}, {sum.view}, &least);
     time(&KernelTable::list_above, "list_above", "", {scores.view}, {above.view, count.view}, &least);

@@ -334,6 +334,9 @@ struct LinearAttentionParams {
 constexpr int64_t kMostLinearKeys = 8192;
 
 // What the choice of a token looks at (kernels/choose.cc).
+struct ExpTermsParams {
+  float temperature, largest;  // of the scores
+};
 struct AboveParams {
   float least;
 };

@@ -93,11 +93,13 @@ Result<std::unique_ptr<Decoding>> decoding_of(Model::Impl& m, Start start, const
       new ScoredDecoding(m, std::move(prompt), *options.prompt_logprobs, std::move(answer), options.echo));
 }
 
-// Answers that a call waits for, together.
+// Answers that a call waits for, together. Those that it does not wait for to their end are cancelled.
 class Followed {
  public:
   Followed(Model::Impl& m, size_t count, const Model::BatchCallback& on_event)
-      : m_(m), on_event_(on_event), results_(count) {}
+      : m_(m), on_event_(on_event), results_(count) {
+    live_.reserve(count);  // so that nothing fails between submission and add()
+  }
 
   void add(size_t index, std::shared_ptr<Job> job) {
     job->on_ready([this] {
@@ -128,7 +130,11 @@ class Followed {
   }
   std::vector<std::optional<Result<Generation>>>& results() { return results_; }
   ~Followed() {
-    for (Live& l : live_) l.job->on_ready(nullptr);
+    for (Live& l : live_) {
+      if (!l.job) continue;
+      l.job->on_ready(nullptr);
+      l.job->cancel();
+    }
   }
 
  private:
@@ -231,9 +237,11 @@ Result<Ticket> Model::submit(Request request) {
     if (!prepared.is_ok()) return prepared.status();
     Result<std::unique_ptr<Decoding>> decoding = decoding_of(*impl_, std::move(prepared->start), prepared->options);
     if (!decoding.is_ok()) return decoding.status();
+    auto ticket = std::make_shared<Ticket::Impl>();  // before somebody has to take the request back
     Result<std::shared_ptr<Job>> job = impl_->scheduler->submit(std::move(*decoding), treatment_of(request));
     if (!job.is_ok()) return job.status();
-    return Ticket(std::make_shared<Ticket::Impl>(Ticket::Impl{std::move(*job)}));
+    ticket->job = std::move(*job);
+    return Ticket(std::move(ticket));
   });
 }
 

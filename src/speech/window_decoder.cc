@@ -198,6 +198,17 @@ class WindowSearch : public BeamDecoding {
   double no_speech_ = 0;
 };
 
+// Jobs that look at what a call has: it does not end before them, however it ends.
+struct Awaited {
+  std::vector<std::shared_ptr<Job>> jobs;
+  ~Awaited() {
+    for (const auto& job : jobs) job->cancel();
+    for (const auto& job : jobs)
+      while (!job->wait(std::chrono::hours(24))) {
+      }
+  }
+};
+
 }  // namespace
 
 Result<std::vector<WindowText>> WindowDecoder::decode(std::span<const Window> windows, const PromptIds& prompt,
@@ -206,7 +217,9 @@ Result<std::vector<WindowText>> WindowDecoder::decode(std::span<const Window> wi
   const int64_t context = model_.context_length,
                 most = std::max<int64_t>(1, std::min(context / 2, context - static_cast<int64_t>(prompt.ids.size())));
   const bool search = temperature <= 0 && options_.beams > 1;
-  std::vector<std::shared_ptr<Job>> jobs;
+  Awaited awaited;
+  std::vector<std::shared_ptr<Job>>& jobs = awaited.jobs;
+  jobs.reserve(windows.size());  // so that nothing fails behind a submission
   for (const Window& w : windows) {
     Strand source = impl_of(*w.source).strand().fork();
     std::unique_ptr<Decoding> decoding;
