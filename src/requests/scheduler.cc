@@ -522,6 +522,13 @@ void Scheduler::take(std::span<Picked> group) {
   });
 }
 
+// Whether it has sequences that share their beginning, of which one alone can go on where kNeedsOneRun is said.
+static bool has_forks(const Job& job) {
+  std::vector<const Strand*> strands;
+  job.decoding->strands(strands);
+  return strands.size() > 1;
+}
+
 // Somebody who runs gives way to those that were there before, or, alone, has come to the end of the state.
 void Scheduler::make_room(Lane& lane, Job& job, const Status& why) {
   if (job.decoding->drop_guesses()) return;
@@ -530,6 +537,8 @@ void Scheduler::make_room(Lane& lane, Job& job, const Status& why) {
     running.push_back({j->treatment.priority, j->number, !j->decoding->ended() && j->decoding->may_give_way()});
   const bool alone =
       std::count_if(lane.running.begin(), lane.running.end(), [](const auto& j) { return !j->decoding->ended(); }) <= 1;
+  if (why.message().find(kNeedsOneRun) != std::string::npos && (alone || has_forks(job)))
+    return job.decoding->fail(why);  // no room would help
   const int64_t chosen = alone ? -1 : Policy::victim(running);
   if (chosen >= 0) {
     const std::shared_ptr<Job> victim = lane.running[static_cast<size_t>(chosen)];
@@ -539,8 +548,6 @@ void Scheduler::make_room(Lane& lane, Job& job, const Status& why) {
     lane.served.waiting.fetch_add(1);
     lane.running.erase(lane.running.begin() + chosen);
     ++lane.stats.preemptions;
-  } else if (alone && why.message().find(kNeedsOneRun) != std::string::npos) {
-    job.decoding->fail(why);  // no room would help
   } else if (alone && job.decoding->answers()) {
     job.decoding->end(FinishReason::kLength);
   } else if (alone) {
