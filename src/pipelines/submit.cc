@@ -231,7 +231,7 @@ bool Ticket::wait(std::chrono::milliseconds patience) { return impl_->job->wait(
 void Ticket::cancel() { impl_->job->cancel(); }
 Result<Generation> Ticket::result() { return impl_->job->result(); }
 
-Result<Ticket> Model::submit(Request request) {
+Result<Ticket> Model::submit(Request request) const {
   return or_out_of_memory([&]() -> Result<Ticket> {
     Result<ToBegin> prepared = prepare(*impl_, request.prompt, request.options);
     if (!prepared.is_ok()) return prepared.status();
@@ -244,7 +244,7 @@ Result<Ticket> Model::submit(Request request) {
 }
 
 Result<Generation> Model::generate(const Prompt& prompt, const GenerateOptions& options,
-                                   const EventCallback& on_event) {
+                                   const EventCallback& on_event) const {
   return or_out_of_memory([&]() -> Result<Generation> {
     Result<ToBegin> prepared = prepare(*impl_, prompt, options);
     if (!prepared.is_ok()) return prepared.status();
@@ -266,13 +266,13 @@ Result<Generation> Model::generate(const Prompt& prompt, const GenerateOptions& 
 }
 
 Result<std::vector<Generation>> Model::generate(std::span<const std::vector<int64_t>> prompts,
-                                                const GenerateOptions& options, const BatchCallback& on_event) {
+                                                const GenerateOptions& options, const BatchCallback& on_event) const {
   return generate(std::vector<Prompt>(prompts.begin(), prompts.end()), options, on_event);
 }
 
 // As many as the queue takes; the others as it has room.
 Result<std::vector<Generation>> Model::generate(std::span<const Prompt> prompts, const GenerateOptions& options,
-                                                const BatchCallback& on_event) {
+                                                const BatchCallback& on_event) const {
   return or_out_of_memory([&]() -> Result<std::vector<Generation>> {
     SITU_RETURN_IF_ERROR(impl_->check_generates());
     std::vector<ToBegin> all_prepared;
