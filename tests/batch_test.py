@@ -21,6 +21,7 @@ import image_files
 import tiny_encoders
 import tiny_exports
 import tiny_models
+import tiny_seq2seq
 import tiny_speech
 import tiny_vision
 from cli_case import CliTest, Run, main
@@ -260,6 +261,31 @@ class LinesTest(BatchTest):
         again = self.batch(lines, "--resume", output=out)
         self.assertEqual([o["id"] for o in again[len(outputs) - 1:]], ["batch_req_4"])
 
+    def test_resume_matches_lines(self):
+        """By custom_id where the line has one, wherever it stands now; else by id."""
+        body = {"method": "POST", "url": TEXT, "body": {"prompt": "a", "max_tokens": 1}}
+        named = lambda name: json.dumps({"custom_id": name, **body})
+        own = json.dumps({"custom_id": "e", **body, "body": {"custom_id": "e"}})  # refused for a field of the body
+        done = self.batch([named("a"), json.dumps(body), "{", named("b"), own])
+        out = self.folder / "moved.jsonl"
+        out.write_text("".join(json.dumps(o) + "\n" for o in done))
+        # Lines 1 and 2 were others; 3 has no custom_id and 4 is no object, as 3 was none; what had 4 stands at 6.
+        lines = [named("c"), named("a"), json.dumps({**body, "custom_id": None}), "[]", named("d"), named("b"), own]
+        new = self.batch(lines, "--resume", output=out)
+        self.assertEqual(new[:len(done)], done)
+        self.assertEqual(sorted((o["id"], o["custom_id"]) for o in new[len(done):]), [("batch_req_1", "c"), ("batch_req_4", None), ("batch_req_5", "d")])
+
+    def test_prefix_cache(self):
+        lines = lines_of({str(i): completion("abcdefgh" * 4 + str(i), max_tokens=2) for i in range(4)})
+        answers, cached = [], []
+        for mode in ("off", "prompts", "all"):
+            stats = self.folder / "cached.json"
+            answers.append([o["response"]["body"]["choices"] for o in self.batch(lines, "--max-running", 1, "--prefix-cache", mode, "--stats", stats)])
+            cached.append(json.loads(stats.read_text())["cached_tokens"])
+        self.assertEqual((answers[0], cached[0], cached[2] > 0), (answers[1], 0, True))
+        self.assertGreater(cached[1], 0)
+        self.refused(Run("batch", self.model, "/dev/null", "--prefix-cache", "some"), "--prefix-cache")
+
     def test_pipes(self):
         """- is stdin and stdout; what is finished is written while the input is still open."""
         process = subprocess.Popen([cli_case.SITU, "batch", self.model, "-", "--threads", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -349,6 +375,16 @@ class BodyTest(BatchTest):
         plain, same = self.good(chat("Hi", max_tokens=5), chat("Hi", max_tokens=5, user="u", store=True, metadata={"a": "b"}, service_tier="auto", prompt_cache_key="k", temperature=None, tools=None, colour=None,
                                                             stream=True, stream_options={"include_usage": True}, priority=3))
         self.assertEqual(plain["choices"], same["choices"])
+        call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        asked = lambda call: [{"role": "user", "content": [{"type": "text", "text": "a", "image_url": None, "input_audio": None, "cache": None}]}, {"role": "assistant", "content": None, "tool_calls": [call]},
+                              {"role": "tool", "content": "4", "tool_call_id": None, "tool_calls": None}, {"role": "user", "content": "b"}]
+        for one, other in ((chat("a"), chat("a", response_format={"type": "text", "json_schema": None}, stream_options={"include_usage": None, "more": None}, logit_bias={"5": None, "x": None})),
+                           (chat("a", response_format={"type": "json_object"}, max_tokens=3), chat("a", response_format={"type": "json_object", "schema": None}, max_tokens=3)),
+                           (chat("a", response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": {"enum": [None]}}}),
+                            chat("a", response_format={"type": "json_schema", "json_schema": {"name": None, "description": None, "strict": None, "schema": {"enum": [None]}, "more": None}})),
+                           (chat(asked(call), max_tokens=3), chat(asked({**call, "type": None, "index": None, "more": None, "function": {**call["function"], "more": None}}), max_tokens=3))):
+            plain_one, same_one = self.good(one, other)
+            self.assertEqual(plain_one["choices"], same_one["choices"])
         tools = [{"type": "function", "function": {"name": "f"}}]
         kwargs, with_tools, older, parts = self.good(
             chat("Hi", max_tokens=5, chat_template_kwargs={"shout": True}), chat("Hi", max_tokens=5, tools=tools, tool_choice="none"),
@@ -467,6 +503,48 @@ class BodyTest(BatchTest):
         self.assertEqual((status, answer["choices"][0]["text"], answer["usage"]["completion_tokens"]), (200, "", 4))
         (status, error), (other, _) = self.bodies(chat("a"), completion("a", max_tokens=1), model=no_template)
         self.assertEqual((status, error["error"]["code"], error["error"]["param"], other), (400, "unsupported_by_model", "messages", 200))
+        # Each field that wants a text, whatever stands beside it; all others do without a tokenizer.
+        beside = {"n": 2, "seed": 1, "logprobs": 1, "temperature": 1, "user": "model", "priority": 1}
+        given = dict(top_k=2, top_p=0.5, min_p=0.1, typical_p=0.9, stop_token_ids=[5], ignore_eos=True, min_tokens=1, logit_bias={"5": 1}, presence_penalty=1, frequency_penalty=1, repetition_penalty=1.5,
+                     no_repeat_ngram=2, prompt_logprobs=1, **beside)
+        self.cannot(ids, [completion([1, 2, 3], **{name: value}, **beside) for name, value in
+                          (("stop", "prompt temperature"), ("stop", ["a", "b"]), ("regex", "user|model"), ("grammar", 'start: "seed"'), ("response_format", {"type": "json_object"}), ("echo", True))],
+                    ["stop", "stop", "regex", "grammar", "response_format", "echo"])
+        self.good(completion([1, 2, 3], max_tokens=2, **given), completion([1, 2, 3], max_tokens=2, num_beams=2, length_penalty=2, n=2), completion([1, 2, 3], stop=[], echo=False, response_format={"type": "text"}),
+                  (CHAT, {"prompt_token_ids": [1, 2, 3], "max_tokens": 2}), model=ids)
+
+    def test_encoders_that_cannot(self):
+        spec = tiny_seq2seq.SPECS[0]
+        both = tiny_seq2seq.write_folder(self.folder / "both", tiny_seq2seq.files_of(spec, tiny_seq2seq.make_weights(spec, 1)), tiny_seq2seq.config(spec))
+        self.cannot(both, [completion([5, 6], prompt_logprobs=1), completion([5, 6], logprobs=1, echo=True), completion([5, 6], echo=True, max_tokens=0), completion("a"), (CHAT, {"prompt_token_ids": [5], "prompt_logprobs": 0})],
+                    ["prompt_logprobs", "echo", "echo", "prompt", "prompt_logprobs"])
+        self.good(completion([5, 6], max_tokens=2, num_beams=2, n=2), completion([[5], [6, 7]], max_tokens=2, logprobs=1), model=both)
+        encoder = tiny_encoders.write(self.folder / "only", tiny_encoders.encoder(tiny_encoders.weights()))
+        self.cannot(encoder, [completion("a"), completion([1]), chat("a"), (CHAT, {"prompt_token_ids": [1]}), completion([[1], [2]], echo=True)], ["model"] * 5)
+
+    def test_attention_that_cannot_fork(self):
+        """Choices and beams share their prompt's state; where attention is not recognised they are refused, beside others that are answered."""
+        source = self.folder / "forks.jsonl"
+        bodies = {"two": completion("ab", n=2, temperature=1, seed=1), "beams": completion("ab", num_beams=3), "first": completion("ab", n=2, max_tokens=1), "several": completion(["ab", "cd"]), "plain": chat("a", max_tokens=4)}
+        source.write_text("".join(line + "\n" for line in lines_of(bodies)))
+        run = Run("batch", self.model, source, "--threads", 1, SITU_DISABLE_PASSES="recognise_attention")
+        found = {o["custom_id"]: o["response"] for o in map(json.loads, run.out.splitlines())}
+        error = lambda name: [found[name]["body"].get("error", {}).get(key) for key in ("param", "code")]
+        self.assertEqual({name: r["status_code"] for name, r in found.items()}, {"two": 400, "beams": 400, "first": 200, "several": 200, "plain": 200}, run)
+        self.assertEqual((error("two"), error("beams")), (["n", "unsupported_by_model"], ["num_beams", "unsupported_by_model"]))
+
+    def test_choices_without_tokens(self):
+        once, thrice, beams, several = self.good(*(completion("abc", echo=True, max_tokens=0, **more) for more in ({"logprobs": 1}, {"logprobs": 1, "n": 3}, {"num_beams": 3, "n": 2})),
+                                                 completion(["ab", "c"], n=2, max_tokens=0, prompt_logprobs=1))
+        strip = lambda c: {k: v for k, v in c.items() if k != "index"}
+        self.assertEqual([strip(c) for c in thrice["choices"]], [strip(once["choices"][0])] * 3)
+        self.assertEqual([c["text"] for c in beams["choices"]], ["abc"] * 2)
+        self.assertEqual([(c["index"], len(c.get("prompt_logprobs", []))) for c in several["choices"]], [(0, 2), (1, 0), (2, 1), (3, 0)])
+
+    def cannot(self, model, requests, params):
+        for (url, body), param, (status, answer) in zip(requests, params, self.bodies(*requests, model=model)):
+            with self.subTest(url=url, body=body):
+                self.assertEqual((status, answer["error"]["code"], answer["error"]["param"]), (400, "unsupported_by_model", param), answer)
 
     def test_answers_that_fail(self):
         table = np.zeros((96, 96), np.float32)

@@ -12,10 +12,8 @@ import subprocess
 import time
 
 import cli_case
-import tiny_exports
-import tiny_models
 from cli_case import CliTest, Run, main
-from sampling_test import tokenizer_json
+from sampling_test import write_chat_model
 
 TEMPLATE = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}a:"
 
@@ -23,10 +21,7 @@ class ChatTest(CliTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.model = cls.folder / "model"
-        tiny_exports.write_model(tiny_models.SPECS[0], cls.model)
-        (cls.model / "tokenizer.json").write_text(tokenizer_json())
-        (cls.model / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+        cls.model = write_chat_model(cls.folder / "model", TEMPLATE)
 
     def chat(self, lines, *options):
         return subprocess.run([cli_case.SITU, "chat", self.model, "--ignore-eos", "-n", "4", "--threads", "1", *options], input="".join(line + "\n" for line in lines), capture_output=True, text=True,

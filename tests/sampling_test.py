@@ -27,6 +27,13 @@ def tokenizer_json():
     model = {"type": "BPE", "vocab": {c: i for i, c in enumerate(CHARACTERS)}, "merges": [], "unk_token": None, "byte_fallback": False}
     return json.dumps({"version": "1.0", "added_tokens": [], **empty, "decoder": {"type": "Fuse"}, "model": model})
 
+def write_chat_model(folder, template):
+    """A tiny model with a token for each character and a chat template."""
+    tiny_exports.write_model(tiny_models.SPECS[0], folder)
+    (folder / "tokenizer.json").write_text(tokenizer_json())
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    return folder
+
 class SamplingTest(CliTest):
     @classmethod
     def setUpClass(cls):

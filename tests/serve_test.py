@@ -20,10 +20,8 @@ import unittest
 from pathlib import Path
 
 import cli_case
-import tiny_exports
-import tiny_models
 from cli_case import CliTest, Run, main
-from sampling_test import tokenizer_json
+from sampling_test import write_chat_model
 
 TEMPLATE = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}a:"
 PATIENCE = 60  # seconds; what is waited for takes milliseconds
@@ -126,10 +124,7 @@ class ServeCase(CliTest):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cls.model = cls.folder / "model"
-        tiny_exports.write_model(tiny_models.SPECS[0], cls.model)
-        (cls.model / "tokenizer.json").write_text(tokenizer_json())
-        (cls.model / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+        cls.model = write_chat_model(cls.folder / "model", TEMPLATE)
         cls.setUpServer()
 
     server = None  # of all cases, where setUpServer() starts one

@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "situ/generate.h"
@@ -27,7 +28,7 @@ namespace situ {
 class Model;
 struct Internals;  // src/pipelines/llm.h
 
-// One sequence of tokens and its state. Belongs to its model, which must outlive it.
+// One sequence of tokens and its state. Its model stays loaded as long as it is there.
 class Session {
  public:
   Session(Session&&) noexcept;
@@ -59,18 +60,16 @@ class Session {
   std::unique_ptr<Impl> impl_;
 };
 
-// A loaded model. Move-only. Any number of threads may call it at once, and its sessions, each by one thread at a time:
-// what they ask for is computed by one thread of the runtime that the models of a process share, requests in the same
-// steps, sessions between them.
+// A loaded model. A handle: copies share it, and it goes with the last copy and session; requests that run then end
+// with kCancelled. Any number of threads may call it at once, by one copy or by several, and its sessions, each by one
+// thread at a time: what they ask for is computed by one thread of the runtime that the models of a process share,
+// requests in the same steps, sessions between them.
 class Model {
  public:
   // `path`: a folder (onnxruntime-genai, Optimum) or one .onnx file. Errors name file, node and values;
   // unsupported operators are listed all at once.
   static Result<Model> load(const std::string& path, const LoadOptions& options);
   static Result<Model> load(const std::string& path, const LoadOptions& options, const Runtime& runtime);
-  Model(Model&&) noexcept;
-  Model& operator=(Model&&) noexcept;
-  ~Model();
 
   // Makes ids and arrays of a prompt: texts by the tokenizer, conversations by the chat template, images and sounds as
   // the processor of the model's family does (docs/vision.md): png, jpeg, webp, the first frame of a gif; wav, flac,
@@ -81,26 +80,27 @@ class Model {
 
   // Asks for answers and returns at once. Errors: those of generate() that are known before anything is computed;
   // kBusy: too many requests wait.
-  Result<Ticket> submit(Request request);
+  Result<Ticket> submit(Request request) const;
 
   // Continues the prompt. Errors: those of read(); of arrays, one that is missing, unknown, or of another type or
   // extent; a prompt that step() would refuse, an option out of its range, what fails before the first token. What
   // fails later ends the answer, which keeps what it has: FinishReason::kError.
-  Result<Generation> generate(const Prompt& prompt, const GenerateOptions& options, const EventCallback& on_event);
+  Result<Generation> generate(const Prompt& prompt, const GenerateOptions& options,
+                              const EventCallback& on_event) const;
   // Several prompts, each with the answer it has alone: tokens and seed do not depend on the others. They share steps
   // as far as they have room. `on_event` says whose a token is; false ends that answer. Errors: as above; a failing
   // answer ends alone, unless all fail before a token.
   using BatchCallback = std::function<bool(size_t prompt, const Event&)>;
   Result<std::vector<Generation>> generate(std::span<const Prompt> prompts, const GenerateOptions& options,
-                                           const BatchCallback& on_event);
+                                           const BatchCallback& on_event) const;
   Result<std::vector<Generation>> generate(std::span<const std::vector<int64_t>> prompts,
-                                           const GenerateOptions& options, const BatchCallback& on_event);
+                                           const GenerateOptions& options, const BatchCallback& on_event) const;
 
   // Several sessions of a model may live side by side. That of an encoder-decoder needs a source before its first step.
-  Result<Session> new_session();
+  Result<Session> new_session() const;
   // A session behind the encoder's output for the prompt's ids or arrays, before any token of the decoder. Forks of it
   // read the same source. Errors: those of the encoder's inputs; the model has no encoder.
-  Result<Session> new_session(const Prompt& prompt);
+  Result<Session> new_session(const Prompt& prompt) const;
   // As Session::step for each of several sessions, in as few steps as it takes: what it gives for each, in the same
   // order. One that is refused (an error of Session::step; a session that was there before in the list) is what it was,
   // and the others have what a step without it gives them, to the bit. Logits are valid until the next step of these
@@ -112,28 +112,29 @@ class Model {
     std::span<const int64_t> tokens;
   };
   using Logits = Result<std::span<const float>>;  // of one session
-  Result<std::vector<Logits>> step(std::span<const Feed> feeds, std::span<float> logits = {});
+  Result<std::vector<Logits>> step(std::span<const Feed> feeds, std::span<float> logits = {}) const;
 
   // How well the model foretells these tokens, as the documentation of transformers computes it for texts that are
   // longer than the context. Up to 64 tokens are scored in a step. Errors: those of step(), fewer than 2 tokens,
   // windows that do not fit.
-  Result<Perplexity> perplexity(std::span<const int64_t> tokens, const PerplexityOptions& options);
+  Result<Perplexity> perplexity(std::span<const int64_t> tokens, const PerplexityOptions& options) const;
 
   // Embeddings of texts, as sentence-transformers' encode gives them (docs/embeddings.md); the ids of a text; scores of
   // pairs, as CrossEncoder.predict gives them. A row does not depend on the other texts; texts that are too long are
   // cut, and a note says so. Errors: no texts; a text without tokens, or whose embedding is not finite; a model without
   // hidden states, or of the other kind.
-  Result<Embeddings> embed(std::span<const std::string> texts, const EmbedOptions& options = {});
-  Result<Embeddings> embed(std::span<const std::vector<int64_t>> ids);
-  Result<PairScores> score(std::span<const TextPair> pairs);
+  Result<Embeddings> embed(std::span<const std::string> texts, const EmbedOptions& options = {}) const;
+  Result<Embeddings> embed(std::span<const std::vector<int64_t>> ids) const;
+  Result<PairScores> score(std::span<const TextPair> pairs) const;
   bool generates() const;     // else it gives embeddings or scores alone
   bool scores_pairs() const;  // of a pair of texts: score(), not embed()
 
-  // Whoever sets the flag, a signal handler for one, ends within milliseconds what the model computes: generate()
-  // returns what there is so far, be it no token, with FinishReason::kCancelled; step(), perplexity() and what the
-  // tokenizer does return the error kInterrupted, which leaves sessions as others do. Loading goes on. The flag must
-  // live until another is given; null: none. It stays set until its owner clears it.
-  void interrupt_when(const std::atomic<bool>* flag);
+  // For programs that wait in calls and end them by Control-C, where a handler can set a flag and no more; a request by
+  // itself is ended by its ticket. Whoever sets the flag ends within milliseconds what the calls of all copies compute:
+  // generate() returns what there is so far, be it no token, with FinishReason::kCancelled; step(), perplexity() and
+  // what the tokenizer does return the error kInterrupted, which leaves sessions as others do. Loading goes on. The
+  // flag must live until another is given; null: none. It stays set until its owner clears it.
+  void interrupt_when(const std::atomic<bool>* flag) const;
 
   bool has_encoder() const;   // that of an encoder-decoder: a prompt is its source
   bool takes_arrays() const;  // of that encoder, or of pictures and sounds for tokens of the prompt
@@ -141,21 +142,21 @@ class Model {
 
   Stats stats() const;
   LedgerReading ledger() const;
-  void reset_ledger();
+  void reset_ledger() const;
   ModelFacts facts() const;
 
   // Records every kernel call of the next steps; null: none. The trace must outlive its use and have facts().threads
   // lists. Error: the naive mode, which has no placed programs.
-  Status record(Trace* trace);
+  Status record(Trace* trace) const;
   // Waits until packed weights are in their file.
-  void finish_saving();
+  void finish_saving() const;
 
   struct Impl;
 
  private:
   friend struct Internals;
-  explicit Model(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit Model(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<Impl> impl_;
 };
 
 // Highest resident set of this process so far, MiB.

@@ -116,8 +116,8 @@ class SpeechModel {
   // A folder with an encoder of spectrograms. Errors: those of Model::load; no such encoder; a vocabulary without
   // Whisper's special tokens; a preprocessor_config.json of another width than the encoder.
   static Result<SpeechModel> load(const std::string& path, const LoadOptions& options);
-  // The same over a loaded model, which must outlive it.
-  static Result<SpeechModel> of(Model& model);
+  // The same of a loaded model, which both then share.
+  static Result<SpeechModel> of(const Model& model);
   SpeechModel(SpeechModel&&) noexcept;
   SpeechModel& operator=(SpeechModel&&) noexcept;
   ~SpeechModel();

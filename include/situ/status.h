@@ -55,7 +55,7 @@ using Reasons = std::vector<Reason>;
 class [[nodiscard]] Status {
  public:
   static Status ok() { return Status(); }
-  // Its code is kInternal until a caller that knows more says or_code().
+  // Its code is kInternal until who passes it on and knows more says or_code().
   static Status error(std::string message) { return error(Code::kInternal, std::move(message)); }
   static Status error(Code code, std::string message) {
     Status s;
@@ -65,10 +65,18 @@ class [[nodiscard]] Status {
   }
   bool is_ok() const { return !message_.has_value(); }
   Code code() const { return code_; }
-  // The same with this code, where nobody has given it another than kInternal.
+
+  // For functions between the library and the end of an error, a program's own too, which make it say more on its way
+  // up. Success stays success. The same with this code, where nobody has given it another than kInternal.
   Status or_code(Code code) const {
     Status s = *this;
     if (code_ == Code::kInternal) s.code_ = code;
+    return s;
+  }
+  // The same error with "context: " in front.
+  Status with_context(const std::string& context) const {
+    Status s = *this;
+    if (message_) s.message_ = context + ": " + *message_;
     return s;
   }
   // The same with the single things that the message is about; none: with those that it has.
@@ -81,6 +89,7 @@ class [[nodiscard]] Status {
   Status or_reason(Reason::Kind kind) const {
     return !message_ || reasons_ ? *this : because({{.kind = kind, .op = "", .detail = *message_}});
   }
+
   // Of a model that is refused, at load, as far as they are known; else none.
   const Reasons& reasons() const {
     static const Reasons kNone;
@@ -88,12 +97,6 @@ class [[nodiscard]] Status {
   }
   // Empty for success.
   std::string message() const { return message_.value_or(std::string()); }
-  // The same error with "context: " in front; success stays success.
-  Status with_context(const std::string& context) const {
-    Status s = *this;
-    if (message_) s.message_ = context + ": " + *message_;
-    return s;
-  }
 
  private:
   std::optional<std::string> message_;

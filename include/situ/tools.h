@@ -21,7 +21,7 @@ struct LoadOptions;
 
 // One JSON object in UTF-8, as `situ inspect --json` prints it. `memory`: bytes, for the slots that fit them; 0: none
 // given. Waits until packed weights are saved. Error: the naive mode has no placement.
-Result<std::string> inspect(Model& model, int64_t memory = 0);
+Result<std::string> inspect(const Model& model, int64_t memory = 0);
 
 // The same of a model that Model::load refuses for `reason`, under "unsupported": what its files say of themselves as
 // far as they can be read.
@@ -45,12 +45,12 @@ struct LedgerReading {
 };
 
 // The answer to a body of one of OpenAI's calls, as `situ serve` gives it (docs/server.md), but for timings and limits:
-// JSON texts. Any thread, one at a time. Destroying it ends what still runs. The model must outlive it.
+// JSON texts. Any thread, one at a time. Destroying it ends what still runs.
 class OpenAiAnswer {
  public:
   // `url`: "/v1/chat/completions", "/v1/completions", "/v1/embeddings". `model_name`: as answers to bodies without a
   // model have it. Does not wait, but for embeddings. What is wrong with the body is an answer too.
-  OpenAiAnswer(Model& model, const std::string& url, const std::string& body, const std::string& model_name);
+  OpenAiAnswer(const Model& model, const std::string& url, const std::string& body, const std::string& model_name);
   OpenAiAnswer(OpenAiAnswer&&) noexcept;
   OpenAiAnswer& operator=(OpenAiAnswer&&) noexcept;
   ~OpenAiAnswer();

@@ -28,6 +28,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kLongestLine = size_t{64} << 20;
 constexpr const char* kStandard = "-";
+constexpr const char* kDuplicate = "duplicate_custom_id";
 
 std::string failure(const std::string& path, const std::string& what) {
   return path + ": " + what + ": " + std::strerror(errno);
@@ -136,11 +137,12 @@ std::optional<bool> keeps(const std::string& text, Answered* answered) {
   int64_t status = 0;
   bool by_id = !custom_id.is_string();
   if (response.is_object()) {
-    status = response.value("status_code", int64_t{0});
+    const Json code = response.value("status_code", Json());
+    if (!code.is_number_integer()) return std::nullopt;
+    status = code.get<int64_t>();
     const Json body = response.value("body", Json());
     const Json error = body.is_object() ? body.value("error", Json()) : Json();
-    // Refused since another line has it.
-    by_id = by_id || (status == 400 && error.is_object() && error.value("param", Json()) == "custom_id");
+    by_id = by_id || (status == 400 && error.is_object() && error.value("code", Json()) == kDuplicate);
   }
   if (response.is_object() && status != 200 && (status < 400 || status >= 500)) return false;
   (by_id ? answered->ids : answered->custom_ids).insert((by_id ? line["id"] : custom_id).get<std::string>());
@@ -287,11 +289,13 @@ Status Batch::take_line(const Lines::Line& line) {
     ++skipped_;
     return Status::ok();
   }
+  const auto missing_or = [&](const char* name) {
+    return field(name).is_null() ? "missing_required_parameter" : "invalid_type";
+  };
   if (!custom_id)
-    return refuse(id, custom_id, wrong(400, "custom_id", "custom_id should be a string", "missing_required_parameter"));
+    return refuse(id, custom_id, wrong(400, "custom_id", "custom_id should be a string", missing_or("custom_id")));
   if (!first)
-    return refuse(id, custom_id,
-                  wrong(400, "custom_id", "an earlier line has the same custom_id", "duplicate_custom_id"));
+    return refuse(id, custom_id, wrong(400, "custom_id", "an earlier line has the same custom_id", kDuplicate));
   const std::optional<serve::Route> route =
       field("url").is_string() ? serve::route_of(field("url").get<std::string>()) : std::nullopt;
   const bool embeds = field("url") == serve::kEmbeddingsUrl;
@@ -302,7 +306,8 @@ Status Batch::take_line(const Lines::Line& line) {
   if (field("method") != "POST")
     return refuse(id, custom_id, wrong(405, "method", "method should be POST", "method_not_allowed"));
   const Json body = field("body");
-  if (!body.is_object()) return refuse(id, custom_id, wrong(400, "body", "body should be an object", "invalid_type"));
+  if (!body.is_object())
+    return refuse(id, custom_id, wrong(400, "body", "body should be an object", missing_or("body")));
   if (embeds) return embed(id, custom_id, body);
   serve::OrFault<serve::Asked> asked = serve::read_body(*route, body, model_);
   if (const Fault* fault = std::get_if<Fault>(&asked)) return refuse(id, custom_id, *fault);
@@ -334,6 +339,7 @@ Status Batch::submit(Live& live, bool* room) {
     if (!*room) return Status::ok();
     Request request = live.asked.requests[live.submitted];
     request.interactive = false;
+    request.options.prefix_cache = a_.reuse;
     Result<Ticket> ticket = model_.submit(std::move(request));
     if (!ticket.is_ok() && ticket.status().code() == Code::kBusy && running_ > 0) {
       *room = false;

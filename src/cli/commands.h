@@ -92,6 +92,7 @@ struct BatchArguments : LoadArguments {
   std::string input, output = "-", stats;  // "-": standard input or output
   bool resume = false;
   int64_t max_running = 64;
+  PrefixReuse reuse = PrefixReuse::kPrompts;
 };
 int batch(const BatchArguments& arguments);
 

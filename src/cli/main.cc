@@ -147,6 +147,7 @@ int run_command_line(int argc, char** argv) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   batch_command->add_option("--stats", batch_arguments.stats, "Write what it took to this file, one JSON object")
       ->type_name("FILE");
+  add_prefix_cache_option(*batch_command, batch_arguments.reuse);
   add_load_options(*batch_command, batch_arguments);
 
   TranscribeArguments transcribe_arguments;

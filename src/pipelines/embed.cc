@@ -36,15 +36,15 @@ Status Model::Impl::load_embedder() {
   return made.status();
 }
 
-Result<Embeddings> Model::embed(std::span<const std::string> texts, const EmbedOptions& options) {
+Result<Embeddings> Model::embed(std::span<const std::string> texts, const EmbedOptions& options) const {
   return impl_->embedded([&](Embedder& e) { return e.embed(texts, options); });
 }
 
-Result<Embeddings> Model::embed(std::span<const std::vector<int64_t>> ids) {
+Result<Embeddings> Model::embed(std::span<const std::vector<int64_t>> ids) const {
   return impl_->embedded([&](Embedder& e) { return e.embed(ids); });
 }
 
-Result<PairScores> Model::score(std::span<const TextPair> pairs) {
+Result<PairScores> Model::score(std::span<const TextPair> pairs) const {
   return impl_->embedded([&](Embedder& e) { return e.score(pairs); });
 }
 

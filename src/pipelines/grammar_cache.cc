@@ -26,9 +26,8 @@ Result<std::optional<Grammar>> GrammarCache::get(const GenerateOptions& options,
   }
   if (!wanted) return std::optional<Grammar>();
   if (!tokenizer)
-    return Status::error(
-        Code::kInvalidArgument,
-        std::string(wanted->name) + ": the model has no tokenizer.json, which says what its tokens spell");
+    return Status::error(Code::kNotFound, std::string(wanted->name) +
+                                              ": the model has no tokenizer.json, which says what its tokens spell");
   const auto fork = [&](const Grammar& grammar) -> Result<std::optional<Grammar>> {
     Result<Grammar> own = grammar.fork();
     if (!own.is_ok()) return own.status().with_context(wanted->name);

@@ -100,7 +100,7 @@ OrderedJson describe(const Model::Impl& m, int64_t budget) {
 
 }  // namespace
 
-Result<std::string> inspect(Model& model, int64_t memory) {
+Result<std::string> inspect(const Model& model, int64_t memory) {
   const Model::Impl& m = impl_of(model);
   SITU_RETURN_IF_ERROR(m.check_generates());
   if (!m.in_place)

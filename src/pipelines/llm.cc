@@ -329,7 +329,7 @@ Status Model::Impl::check_session(std::span<const Model::Feed> feeds, size_t i) 
   };
   const Session* session = feeds[i].session;
   if (!session) return wrong("feed", "has no session");
-  if (session->impl_->model != this) return wrong("session", "is of another model");
+  if (session->impl_->model.get() != this) return wrong("session", "is of another model");
   for (size_t j = 0; j < i; ++j)
     if (feeds[j].session == session) return wrong("session", "is in the step twice");
   return Status::ok();
@@ -392,17 +392,12 @@ Result<Session> Session::fork() const {
 
 Result<Session> Model::Impl::new_session() {
   SITU_RETURN_IF_ERROR(check_generates());
-  return Session(std::make_unique<Session::Impl>(this));
+  return Session(std::make_unique<Session::Impl>(shared_from_this()));
 }
 
 Result<Generation> Model::Impl::wait_for(std::unique_ptr<Decoding> decoding) const {
   return scheduler->submit_part(std::move(decoding), {.follows_flag = true})->result();
 }
-
-Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Model::Model(Model&&) noexcept = default;
-Model& Model::operator=(Model&&) noexcept = default;
-Model::~Model() = default;
 
 Result<Model> Model::load(const std::string& path, const LoadOptions& options) { return load_model(path, options, {}); }
 
@@ -415,7 +410,7 @@ Result<Model> load_model(const std::string& path, const LoadOptions& options, co
   const Result<Runtime> runtime = given ? Result<Runtime>(*given) : Runtime::shared(options.threads);
   if (!runtime.is_ok()) return runtime.status().with_context(path);
   const Clock::time_point start = Clock::now();
-  auto impl = std::make_unique<Model::Impl>();
+  auto impl = std::make_shared<Model::Impl>();
   impl->purpose = purpose;
   impl->runtime = *runtime;
   Result<ModelFolder> folder = open_model_folder(path, options.variants);
@@ -476,7 +471,7 @@ Result<Model> load_model(const std::string& path, const LoadOptions& options, co
   return Internals::model(std::move(impl));
 }
 
-Result<Session> Model::new_session() {
+Result<Session> Model::new_session() const {
   return or_out_of_memory([&] { return impl_->new_session(); });
 }
 
@@ -523,7 +518,7 @@ class SessionOpening : public Decoding {
 
 }  // namespace
 
-Result<Session> Model::new_session(const Prompt& prompt) {
+Result<Session> Model::new_session(const Prompt& prompt) const {
   return or_out_of_memory([&]() -> Result<Session> {
     if (!impl_->has_encoder() && !impl_->takes_media())
       return Status::error(Code::kInvalidArgument,
@@ -545,7 +540,7 @@ Result<Session> Model::new_session(const Prompt& prompt) {
 bool Model::has_encoder() const { return impl_->has_encoder(); }
 bool Model::takes_arrays() const { return impl_->has_encoder() || impl_->takes_media(); }
 
-Result<std::vector<Model::Logits>> Model::step(std::span<const Feed> feeds, std::span<float> logits) {
+Result<std::vector<Model::Logits>> Model::step(std::span<const Feed> feeds, std::span<float> logits) const {
   return or_out_of_memory([&]() -> Result<std::vector<Logits>> {
     SITU_RETURN_IF_ERROR(check_room(*impl_, logits, feeds.size()));
     std::vector<Logits> rows;
@@ -577,7 +572,7 @@ Result<std::vector<Model::Logits>> Model::step(std::span<const Feed> feeds, std:
   });
 }
 
-void Model::interrupt_when(const std::atomic<bool>* flag) {
+void Model::interrupt_when(const std::atomic<bool>* flag) const {
   impl_->interrupt = flag;
   if (impl_->texts->loaded) impl_->texts->loaded->interrupt_when(flag);
 }

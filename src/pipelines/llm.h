@@ -21,7 +21,7 @@ struct Internals {
   static auto& of(T& t) {
     return *t.impl_;
   }
-  static Model model(std::unique_ptr<Model::Impl> impl) { return Model(std::move(impl)); }
+  static Model model(std::shared_ptr<Model::Impl> impl) { return Model(std::move(impl)); }
   static Tokenizer tokenizer(std::shared_ptr<const Tokenizer::Impl> impl) { return Tokenizer(std::move(impl)); }
 };
 inline Model::Impl& impl_of(Model& model) { return Internals::of(model); }
@@ -38,7 +38,7 @@ struct LoadPurpose {
 Result<Model> load_model(const std::string& path, const LoadOptions& options, const LoadPurpose& purpose,
                          const Runtime* runtime = nullptr);
 
-struct Model::Impl : Served {
+struct Model::Impl : Served, std::enable_shared_from_this<Model::Impl> {
   ModelFolder folder;
   LoadPurpose purpose;
   ModelFiles files;
@@ -91,12 +91,13 @@ struct Model::Impl : Served {
 };
 
 struct Session::Impl {
-  Model::Impl* model;
+  const std::shared_ptr<Model::Impl> model;
   std::unique_ptr<Scheduler::Discarded> held;
   std::vector<float> logits;  // of its last step, where the caller wants them nowhere else
 
-  explicit Impl(Model::Impl* m)
-      : model(m), held(std::make_unique<Scheduler::Discarded>(Scheduler::Discarded{Strand(*m), nullptr})) {}
+  explicit Impl(std::shared_ptr<Model::Impl> m)
+      : model(std::move(m)),
+        held(std::make_unique<Scheduler::Discarded>(Scheduler::Discarded{Strand(*model), nullptr})) {}
   ~Impl() { model->scheduler->discard(std::move(held)); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;

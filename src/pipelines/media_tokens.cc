@@ -1,5 +1,7 @@
 #include "pipelines/media_tokens.h"
 
+#include "text/json_file.h"
+
 #include <nlohmann/json.hpp>
 
 namespace situ {
@@ -13,9 +15,7 @@ Status read_media_tokens(const std::string& where, const Json& config, MediaToke
     const bool fits = it->is_number_integer() &&
                       !(it->is_number_unsigned() && it->get<uint64_t>() > uint64_t{INT32_MAX}) &&
                       it->get<int64_t>() >= 0 && it->get<int64_t>() <= INT32_MAX;
-    if (!fits)
-      return Status::error(where + ": " + key + " should be a small integer of at least 0, is " +
-                           it->dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100));
+    if (!fits) return Status::error(where + ": " + key + " should be a small integer of at least 0, is " + shown(*it));
     *to = it->get<int64_t>();
     return Status::ok();
   };

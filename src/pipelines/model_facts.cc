@@ -10,7 +10,7 @@ LedgerReading Model::ledger() const {
 
 Stats Model::stats() const { return impl_->scheduler->stats(*impl_); }
 
-Status Model::record(Trace* trace) {
+Status Model::record(Trace* trace) const {
   SITU_RETURN_IF_ERROR(impl_->check_generates());
   if (!impl_->in_place)
     return Status::error(Code::kInvalidArgument, "a trace records placed programs; the naive mode has none");
@@ -20,12 +20,12 @@ Status Model::record(Trace* trace) {
   });
 }
 
-void Model::finish_saving() {
+void Model::finish_saving() const {
   if (impl_->in_place) impl_->in_place->finish_saving();
   if (impl_->embedder) impl_->embedder->encoder().finish_saving();
 }
 
-void Model::reset_ledger() {
+void Model::reset_ledger() const {
   impl_->between_steps([&] {
     impl_->Served::ledger() = Ledger{};
     return true;

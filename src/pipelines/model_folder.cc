@@ -21,8 +21,7 @@ Status token_count(const fs::path& file, const Json& json, const char* key, int6
   if (it == json.end() || it->is_null()) return Status::ok();
   const bool fits = it->is_number_integer() && !(it->is_number_unsigned() && it->get<uint64_t>() > uint64_t{INT64_MAX});
   if (!fits || it->get<int64_t>() <= 0)
-    return Status::error(file.string() + ": " + key + " should be a positive integer, is " +
-                         it->dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100));
+    return Status::error(file.string() + ": " + key + " should be a positive integer, is " + shown(*it));
   *result = it->get<int64_t>();
   return Status::ok();
 }
@@ -40,8 +39,7 @@ Status read_eos(const fs::path& file, const Json& json, std::vector<int64_t>* id
   const Json list = it->is_array() ? *it : Json::array({*it});
   for (const Json& id : list) {
     if (!id.is_number_integer())
-      return Status::error(file.string() + ": eos_token_id should be a token id or a list of them, is " +
-                           it->dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100));
+      return Status::error(file.string() + ": eos_token_id should be a token id or a list of them, is " + shown(*it));
     found.push_back(id.get<int64_t>());
   }
   if (!found.empty()) *ids = found;
@@ -59,8 +57,7 @@ Status read_name(const fs::path& config, const std::string& where, const Json& j
                  std::string* name) {
   const auto it = json.find(key);
   if (it != json.end() && !it->is_string() && !it->is_null())
-    return Status::error(config.string() + ": " + where + key + " should be a string, is " +
-                         it->dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100));
+    return Status::error(config.string() + ": " + where + key + " should be a string, is " + shown(*it));
   *name = text(json, key);
   return Status::ok();
 }

@@ -11,7 +11,7 @@ namespace situ {
 
 double Perplexity::value() const { return std::exp(mean_nll); }
 
-Result<Perplexity> Model::perplexity(std::span<const int64_t> tokens, const PerplexityOptions& options) {
+Result<Perplexity> Model::perplexity(std::span<const int64_t> tokens, const PerplexityOptions& options) const {
   SITU_RETURN_IF_ERROR(impl_->check_generates());
   const std::string& file = impl_->file;
   const int64_t count = static_cast<int64_t>(tokens.size());

@@ -186,8 +186,7 @@ Status resolve_bad_words(const GenerateOptions& o, const FolderTokenizer* tokeni
   std::vector<std::vector<int64_t>> words = o.bad_words_ids;
   for (const std::string& text : o.bad_words) {
     if (!tokenizer)
-      return Status::error(Code::kInvalidArgument,
-                           "bad_words: '" + text + "' is text, and the model has no tokenizer.json");
+      return Status::error(Code::kNotFound, "bad_words: '" + text + "' is text, and the model has no tokenizer.json");
     if (text.empty()) return Status::error(Code::kInvalidArgument, "bad_words: a word is empty");
     for (const std::string& form : {text, " " + text}) {
       Result<std::vector<int64_t>> ids = tokenizer->encode(form, false);
@@ -231,7 +230,7 @@ Status resolve_ends(const GenerateOptions& o, const ModelFolder& folder, const F
   for (const std::string& text : o.stop) {
     if (text.empty()) return Status::error(Code::kInvalidArgument, "stop: a stop string is empty");
     if (!tokenizer)
-      return Status::error(Code::kInvalidArgument,
+      return Status::error(Code::kNotFound,
                            "stop: '" + text + "' is text, and the model has no tokenizer.json; stop_ids takes ids");
     if ((static_cast<unsigned char>(text[0]) & 0xC0) == 0x80)
       return Status::error(Code::kInvalidArgument, "stop: '" + text + "' does not begin with a whole UTF-8 character");
@@ -333,7 +332,7 @@ Result<ResolvedOptions> resolve_options(const GenerateOptions& o, const ModelFol
                                                        " should be an integer from 0 to the vocabulary's " +
                                                        std::to_string(vocabulary) + ", is " + std::to_string(*count));
   if (o.echo && !tokenizer)
-    return Status::error(Code::kInvalidArgument, "echo gives the prompt's text, and the model has no tokenizer.json");
+    return Status::error(Code::kNotFound, "echo gives the prompt's text, and the model has no tokenizer.json");
   for (const std::string& field : fields_left_out(folder.generation, r.sampling.sample, r.beams.beams > 1))
     r.notes.push_back(field + " is left out, so that tokens may differ from transformers'");
   return r;

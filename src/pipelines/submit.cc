@@ -46,10 +46,14 @@ Status check_guesses(const Model::Impl& m, const GenerateOptions& options, const
 // The decoding of an answer.
 Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, Start start, const GenerateOptions& options,
                                                   Result<ResolvedOptions> resolved) {
+  const bool beams = resolved->beams.beams > 1;
+  const int64_t branches = beams ? resolved->beams.beams : options.choices;
+  if (branches > 1 && resolved->sampling.max_new_tokens > 1 && m.in_place && !m.in_place->can_fork())
+    return Status::error(Code::kUnsupportedModel, m.file + (beams ? ": beams " : ": choices ") +
+                                                      std::to_string(branches) + ": " + needs_one_run().message());
   Result<std::optional<Grammar>> grammar = m.grammars.get(options, m.text(), m.vocabulary);
   if (!grammar.is_ok()) return grammar.status().or_code(Code::kInvalidArgument);
   const int64_t guesses = options.draft_tokens > 0 ? options.draft_tokens : options.prompt_lookup;
-  const bool beams = resolved->beams.beams > 1;
   if (!beams) SITU_RETURN_IF_ERROR(check_guesses(m, options, start, guesses));
   AnswerRules rules{
       std::move(resolved->sampling), resolved->beams, std::move(resolved->stop), std::move(resolved->notes), {},
@@ -80,9 +84,11 @@ Result<std::unique_ptr<Decoding>> decoding_of(Model::Impl& m, Start start, const
   SITU_RETURN_IF_ERROR(resolved->begin(start.decoder, start.source_ids, m.context_length));
   if (!options.prompt_logprobs) return answer_decoding(m, std::move(start), options, std::move(resolved));
   if (m.has_encoder() || !start.source.tensors.empty())
-    return Status::error(Code::kInvalidArgument,
+    return Status::error(Code::kUnsupportedModel,
                          m.file + ": prompt_logprobs are of a prompt of tokens alone, without an encoder's rows");
   std::vector<int64_t> prompt = start.decoder;
+  const bool beams = resolved->beams.beams > 1;
+  const ScoredDecoding::NoAnswer otherwise{options.echo, beams, beams ? options.num_return : options.choices};
   std::unique_ptr<Decoding> answer;
   if (options.max_new_tokens != 0) {
     Result<std::unique_ptr<Decoding>> made = answer_decoding(m, std::move(start), options, std::move(resolved));
@@ -90,7 +96,7 @@ Result<std::unique_ptr<Decoding>> decoding_of(Model::Impl& m, Start start, const
     answer = std::move(*made);
   }
   return std::unique_ptr<Decoding>(
-      new ScoredDecoding(m, std::move(prompt), *options.prompt_logprobs, std::move(answer), options.echo));
+      new ScoredDecoding(m, std::move(prompt), *options.prompt_logprobs, std::move(answer), otherwise));
 }
 
 // Answers that a call waits for, together. Those that it does not wait for to their end are cancelled.
@@ -231,7 +237,7 @@ bool Ticket::wait(std::chrono::milliseconds patience) { return impl_->job->wait(
 void Ticket::cancel() { impl_->job->cancel(); }
 Result<Generation> Ticket::result() { return impl_->job->result(); }
 
-Result<Ticket> Model::submit(Request request) {
+Result<Ticket> Model::submit(Request request) const {
   return or_out_of_memory([&]() -> Result<Ticket> {
     Result<ToBegin> prepared = prepare(*impl_, request.prompt, request.options);
     if (!prepared.is_ok()) return prepared.status();
@@ -246,7 +252,7 @@ Result<Ticket> Model::submit(Request request) {
 }
 
 Result<Generation> Model::generate(const Prompt& prompt, const GenerateOptions& options,
-                                   const EventCallback& on_event) {
+                                   const EventCallback& on_event) const {
   return or_out_of_memory([&]() -> Result<Generation> {
     Result<ToBegin> prepared = prepare(*impl_, prompt, options);
     if (!prepared.is_ok()) return prepared.status();
@@ -268,13 +274,13 @@ Result<Generation> Model::generate(const Prompt& prompt, const GenerateOptions& 
 }
 
 Result<std::vector<Generation>> Model::generate(std::span<const std::vector<int64_t>> prompts,
-                                                const GenerateOptions& options, const BatchCallback& on_event) {
+                                                const GenerateOptions& options, const BatchCallback& on_event) const {
   return generate(std::vector<Prompt>(prompts.begin(), prompts.end()), options, on_event);
 }
 
 // As many as the queue takes; the others as it has room.
 Result<std::vector<Generation>> Model::generate(std::span<const Prompt> prompts, const GenerateOptions& options,
-                                                const BatchCallback& on_event) {
+                                                const BatchCallback& on_event) const {
   return or_out_of_memory([&]() -> Result<std::vector<Generation>> {
     SITU_RETURN_IF_ERROR(impl_->check_generates());
     std::vector<ToBegin> all_prepared;

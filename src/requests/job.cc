@@ -1,5 +1,7 @@
 #include "requests/job.h"
 
+#include <utility>
+
 namespace situ {
 
 std::optional<Event> Job::next(std::chrono::milliseconds patience) {
@@ -34,9 +36,11 @@ Result<Generation> Job::result() {
   return *result_;
 }
 
+// What the former one holds, be it the last copy of the model, goes where nothing is locked.
 void Job::on_ready(std::function<void()> ready) {
+  std::function<void()> former;
   const std::lock_guard held(mutex_);
-  ready_ = std::move(ready);
+  former = std::exchange(ready_, std::move(ready));
   if (ready_ && (!tokens_.empty() || result_)) ready_();
 }
 

@@ -569,6 +569,13 @@ void Scheduler::take(std::span<Picked> group) {
   });
 }
 
+// Whether it has sequences that share their beginning, of which one alone can go on where needs_one_run() is said.
+static bool has_forks(const Job& job) {
+  std::vector<const Strand*> strands;
+  job.decoding->strands(strands);
+  return strands.size() > 1;
+}
+
 // Somebody who runs gives way to those that were there before, or, alone, has come to the end of the state.
 void Scheduler::make_room(Lane& lane, Job& job, const Status& why) {
   if (job.decoding->drop_guesses()) return;
@@ -577,12 +584,11 @@ void Scheduler::make_room(Lane& lane, Job& job, const Status& why) {
     running.push_back({j->treatment.priority, j->number, !j->decoding->ended() && j->decoding->may_give_way()});
   const bool alone =
       std::count_if(lane.running.begin(), lane.running.end(), [](const auto& j) { return !j->decoding->ended(); }) <= 1;
+  if (is_needs_one_run(why) && (alone || has_forks(job))) return job.decoding->fail(why);  // no room would help
   const int64_t chosen = alone ? -1 : Policy::victim(running);
   if (chosen >= 0) {
     give_up(lane, static_cast<size_t>(chosen));
     ++lane.stats.preemptions;
-  } else if (alone && is_needs_one_run(why)) {
-    job.decoding->fail(why);  // no room would help
   } else if (alone && job.decoding->answers()) {
     job.decoding->end(FinishReason::kLength);
   } else if (alone) {

@@ -8,12 +8,12 @@
 namespace situ {
 
 ScoredDecoding::ScoredDecoding(Served& served, std::vector<int64_t> prompt, int64_t top,
-                               std::unique_ptr<Decoding> answer, bool echo)
+                               std::unique_ptr<Decoding> answer, NoAnswer otherwise)
     : served_(served),
       prompt_(std::move(prompt)),
       top_(top),
       answer_(std::move(answer)),
-      echo_(echo),
+      otherwise_(otherwise),
       scored_(prompt_.size() < 2),  // nothing comes before the first token
       score_(Strand(served), prompt_, {{0, 1, std::ssize(prompt_)}}, false,
              [this](int64_t token, std::span<const float> logits) { read(token, logits); }) {}
@@ -92,15 +92,21 @@ Result<Generation> ScoredDecoding::finish(const Figures& figures) {
     return failed_;
   } else {
     g->finish_reason = reason_;
-    if (echo_) {
+    if (otherwise_.echo) {
       TextOutput text(served_.tokenizer, {});
       for (const Result<std::string>& part : {text.echo(prompt_), text.finish()}) {
         if (!part.is_ok()) return part.status();
         g->text += *part;
       }
-      if (!g->text.empty()) news_.push_back({-1, g->text});
     }
-    news_.push_back(end_of(*g));
+    for (size_t k = 0; k < static_cast<size_t>(otherwise_.count); ++k) {
+      if (otherwise_.count > 1) g->answers.push_back({{}, g->text, g->finish_reason});
+      if (k > 0 && otherwise_.best) continue;
+      Event end = end_of(*g);
+      end.choice = k;
+      if (!g->text.empty()) news_.push_back({.id = -1, .text = g->text, .choice = k});
+      news_.push_back(std::move(end));
+    }
     report(figures, 0, *g);
   }
   if (g.is_ok()) g->prompt_logprobs = std::move(found_);

@@ -11,9 +11,14 @@ namespace situ {
 
 class ScoredDecoding : public Decoding {
  public:
-  // `answer`: null where the score is all. `top`: alternatives of each token. `echo`: without an answer the prompt's
-  // text is the result's.
-  ScoredDecoding(Served& served, std::vector<int64_t> prompt, int64_t top, std::unique_ptr<Decoding> answer, bool echo);
+  // `answer`: null where the score is all: the result then has `count` answers without tokens, with the prompt's text
+  // where it is to be echoed; all of them come as events, or (`best`) the first. `top`: alternatives of each token.
+  struct NoAnswer {
+    bool echo = false, best = false;
+    int64_t count = 1;
+  };
+  ScoredDecoding(Served& served, std::vector<int64_t> prompt, int64_t top, std::unique_ptr<Decoding> answer,
+                 NoAnswer otherwise);
 
   Served& served() const override { return served_; }
   int64_t tokens_to_begin() const override;
@@ -45,7 +50,7 @@ class ScoredDecoding : public Decoding {
   const std::vector<int64_t> prompt_;
   const int64_t top_;
   std::unique_ptr<Decoding> answer_;
-  const bool echo_;
+  const NoAnswer otherwise_;
   bool scored_ = false;
   FinishReason reason_ = FinishReason::kLength;  // without an answer
   Status failed_;

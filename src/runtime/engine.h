@@ -119,6 +119,8 @@ class InPlaceEngine {
   // Those of a step stay where they are until the next, so that all of them may be read after it.
   bool logits_stay() const;
   const std::string& one_sequence() const { return prefill_->one_sequence(); }
+  // Whether sequences that share their beginning can both go on (else needs_one_run()).
+  bool can_fork() const { return !decode_->needs_contiguous(); }
 
   Ledger& ledger() { return ledger_; }
   const Compiled& compiled() const { return compiled_.prompt; }

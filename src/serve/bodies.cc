@@ -29,10 +29,10 @@ void read_fields(BodyReader& r) {
   for (const BodyField& f : body_fields()) {
     const Json* value = (f.routes & static_cast<int>(r.route)) != 0 ? r.find(f.name) : nullptr;
     if (!value || r.fault) continue;
-    r.asked.fields.push_back(f.name);
+    if (f.use == BodyField::Use::kOption) r.asked.options.push_back(f.name);
     if (f.use == BodyField::Use::kRefused)
       r.refuse(f.name, std::string(f.name) + " is not supported: " + f.what, "unsupported_parameter");
-    if (f.use == BodyField::Use::kUsed) f.read(r, f.name, *value);
+    if (f.read) f.read(r, f.name, *value);
   }
 }
 
@@ -98,6 +98,7 @@ std::vector<Prompt> read_prompts(BodyReader& r, const char* name, const Json& va
 void read_prompt(BodyReader& r) {
   const char* const usual = r.route == Route::kChat ? "messages" : "prompt";
   const Json *given = r.find(usual), *ids = r.find("prompt_token_ids");
+  r.asked.prompt_field = ids ? "prompt_token_ids" : usual;
   std::vector<Prompt> prompts;
   if (given && ids)
     r.refuse("prompt_token_ids", "prompt_token_ids stands in place of " + std::string(usual) + ": both are given");
@@ -116,7 +117,7 @@ void read_prompt(BodyReader& r) {
   for (Prompt& p : prompts) {
     const int64_t tokens = std::ssize(p.ids());
     if (slots > 0 && tokens > slots && tokens <= facts.context_length && !r.model.has_encoder())
-      r.refuse(ids ? "prompt_token_ids" : usual,
+      r.refuse(r.asked.prompt_field,
                "a prompt of " + std::to_string(tokens) + " tokens does not fit the state of " + std::to_string(slots) +
                    " tokens",
                "context_length_exceeded");
@@ -148,6 +149,7 @@ constexpr Word kWords[] = {{"sampling", "temperature"},
                            {"num_return", "n"},
                            {"choices", "n"},
                            {"json_schema", "response_format"},
+                           {"prompt_logprobs", "echo"},
                            {"a grammar", "response_format"},
                            {"a grammar", "regex"},
                            {"a grammar", "grammar"}};
@@ -161,25 +163,40 @@ size_t find_word(const std::string& text, const std::string& word) {
   return std::string::npos;
 }
 
-// The field that a message is about, the second of two that do not go together: of those that the body has. "": none.
-std::string field_of(const Asked& asked, const std::string& message) {
+// What is between quotes is the caller's own text, in which any word may stand.
+std::string without_quoted(const std::string& message) {
+  std::string text;
+  bool inside = false;
+  for (size_t i = 0; i < message.size(); ++i) {
+    const size_t outer = inside ? i + 1 : i - 1;  // before the first of two quotes, behind the second: no letter
+    const bool beside_letter = outer < message.size() && std::isalnum(static_cast<unsigned char>(message[outer])) != 0;
+    if (message[i] == '\'' && !beside_letter)
+      inside = !inside;
+    else if (!inside)
+      text += message[i];
+  }
+  return text;
+}
+
+// The option that a message is about, the second of two that do not go together: of those that the body has. What
+// begins with an option and a colon is about that one alone. "": it is about none.
+std::string field_of(const Asked& asked, const std::string& whole) {
+  const std::string message = without_quoted(whole);
   std::vector<std::pair<size_t, std::string>> found;
+  bool alone = false;
   const auto look = [&](const std::string& word, const std::string& field) {
-    if (std::find(asked.fields.begin(), asked.fields.end(), field) == asked.fields.end()) return;
+    const auto is_field = [&](const std::string& name) { return name == field; };
+    if (alone || std::none_of(asked.options.begin(), asked.options.end(), is_field)) return;
     const size_t at = find_word(message, word);
-    const bool known = std::any_of(found.begin(), found.end(), [&](const auto& f) { return f.second == field; });
+    alone = message.starts_with(word + ":");
+    if (alone) found.clear();
+    const bool known = std::any_of(found.begin(), found.end(), [&](const auto& f) { return is_field(f.second); });
     if (at != std::string::npos && !known) found.emplace_back(at, field);
   };
   for (const Word& w : kWords) look(w.word, w.field);
-  for (const std::string& field : asked.fields) look(field, field);
+  for (const std::string& field : asked.options) look(field, field);
   std::sort(found.begin(), found.end());
   return found.empty() ? "" : found[std::min<size_t>(1, found.size() - 1)].second;
-}
-
-std::string prompt_field(const Asked& asked) {
-  for (const char* name : {"messages", "prompt", "prompt_token_ids"})
-    if (std::find(asked.fields.begin(), asked.fields.end(), name) != asked.fields.end()) return name;
-  return "";
 }
 
 }  // namespace
@@ -205,6 +222,7 @@ OrFault<Asked> read_body(Route route, const Json& body, const Model& model, cons
   BodyReader r(route, body, model, rules);
   r.asked.route = route;
   r.asked.by = &model;
+  if (!model.generates()) r.refuse("model", "the model gives embeddings or scores, no answers", kUnsupportedByModel);
   refuse_unknown(r);
   read_fields(r);
   if (!r.fault) settle_options(r);
@@ -218,19 +236,16 @@ Fault fault_of(const Asked& asked, const Status& status) {
   Fault f;
   f.message = without_paths(*asked.by, status.message());
   switch (status.code()) {
-    case Code::kInvalidArgument:
-      f.param = field_of(asked, f.message);
-      f.code = "invalid_value";
-      if (f.param.empty()) f.param = prompt_field(asked);
-      break;
     case Code::kContextExceeded:
-      f.param = prompt_field(asked);
+      f.param = asked.prompt_field;
       f.code = "context_length_exceeded";
       break;
+    case Code::kInvalidArgument:
     case Code::kNotFound:
     case Code::kUnsupportedModel:
-      f.param = prompt_field(asked);
-      f.code = kUnsupportedByModel;
+      f.param = field_of(asked, f.message);
+      if (f.param.empty()) f.param = asked.prompt_field;
+      f.code = status.code() == Code::kInvalidArgument ? "invalid_value" : kUnsupportedByModel;
       break;
     case Code::kBusy:
       f.status = 503;

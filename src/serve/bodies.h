@@ -35,13 +35,14 @@ using OrFault = std::variant<T, Fault>;
 class BodyReader;
 // Fields of the two bodies: the parser is made of this table, and whoever describes the bodies reads it.
 struct BodyField {
-  enum class Use { kUsed, kAccepted, kRefused };  // accepted: without effect
+  // Used: what is asked for; an option: how it is answered; accepted: without effect.
+  enum class Use { kUsed, kOption, kAccepted, kRefused };
   const char* name;
   int routes;  // Route::kChat | Route::kCompletions
   Use use;
   const char* schema;  // JSON schema of its values but for null, which is as if it were absent; "{}": any
   const char* what;    // what it does, or why it is refused
-  void (*read)(BodyReader&, const char* name, const Json& value) = nullptr;  // of kUsed
+  void (*read)(BodyReader&, const char* name, const Json& value) = nullptr;  // of what is used, options too
 };
 std::span<const BodyField> body_fields();
 
@@ -66,8 +67,9 @@ struct Asked {
   std::optional<int64_t> logprobs;  // alternatives for each token
   std::optional<int64_t> prompt_logprobs;
   bool echo = false;
-  const Model* by = nullptr;        // that it was read for
-  std::vector<std::string> fields;  // that the body has
+  const Model* by = nullptr;         // that it was read for
+  std::vector<std::string> options;  // fields of options that the body has
+  std::string prompt_field = {};     // that has the prompt, or should have it
 };
 OrFault<Asked> read_body(Route route, const Json& body, const Model& model, const BodyRules& rules = {});
 

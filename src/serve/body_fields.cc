@@ -83,6 +83,7 @@ void read_stop_ids(Reader& r, const char* name, const Json& value) {
 void read_bias(Reader& r, const char* name, const Json& value) {
   if (!value.is_object()) return r.refuse_type(name, value, "an object of token ids and numbers");
   for (const auto& [key, bias] : value.items()) {
+    if (bias.is_null()) continue;
     constexpr size_t kMostDigits = 10;
     const bool digits =
         !key.empty() && key.size() <= kMostDigits && key.find_first_not_of("0123456789") == std::string::npos;
@@ -125,10 +126,10 @@ void read_priority(Reader& r, const char* name, const Json& value) {
   if (const std::optional<int64_t> n = r.integer(name, value, -kMost, kMost)) r.priority = static_cast<int>(*n);
 }
 
-// Keys of an object that this server does not know.
+// Keys of an object that this server does not know, but for null values.
 bool check_keys(Reader& r, const std::string& name, const Json& value, std::initializer_list<const char*> known) {
-  for (const auto& [key, unused] : value.items())
-    if (std::none_of(known.begin(), known.end(), [&](const char* k) { return key == k; })) {
+  for (const auto& [key, inner] : value.items())
+    if (!inner.is_null() && std::none_of(known.begin(), known.end(), [&](const char* k) { return key == k; })) {
       r.refuse(name + "." + key.substr(0, 100), "unknown parameter: '" + name + "." + key.substr(0, 100) + "'",
                "unknown_parameter");
       return false;
@@ -207,57 +208,57 @@ constexpr BodyField kFields[] = {
     {"prompt", kText, Use::kUsed, R"({"oneOf":[{"type":"string"},{"type":"array"}]})",
      "A text, token ids, or a list of either, each of which is answered", read_later},
     {"prompt_token_ids", kBoth, Use::kUsed, kIds, "In place of messages or prompt", read_later},
-    {"max_tokens", kBoth, Use::kUsed, kCount,
+    {"max_tokens", kBoth, Use::kOption, kCount,
      "Most tokens of an answer. Default: what is left of the context (completions: 16); 0 with echo: the prompt alone",
      read_max_tokens},
-    {"max_completion_tokens", kChat, Use::kUsed, kCount, "The same as max_tokens", read_max_tokens},
-    {"temperature", kBoth, Use::kUsed, kNotNegative,
+    {"max_completion_tokens", kChat, Use::kOption, kCount, "The same as max_tokens", read_max_tokens},
+    {"temperature", kBoth, Use::kOption, kNotNegative,
      "0: the most probable token each time. Default: the model's files where they say do_sample, else 0",
      read_temperature},
-    {"top_p", kBoth, Use::kUsed, kRatio, "Only the most probable tokens that come to this probability are drawn",
+    {"top_p", kBoth, Use::kOption, kRatio, "Only the most probable tokens that come to this probability are drawn",
      read_any_number<&O::top_p>},
-    {"top_k", kBoth, Use::kUsed, kCount, "Only the k most probable tokens are drawn; 0: all",
+    {"top_k", kBoth, Use::kOption, kCount, "Only the k most probable tokens are drawn; 0: all",
      read_integer<&O::top_k, 0, kMostTokens>},
-    {"min_p", kBoth, Use::kUsed, kRatio, "Only tokens at least so many times as probable as the first are drawn",
+    {"min_p", kBoth, Use::kOption, kRatio, "Only tokens at least so many times as probable as the first are drawn",
      read_any_number<&O::min_p>},
-    {"typical_p", kBoth, Use::kUsed, kRatio, "Only tokens of typical information content are drawn",
+    {"typical_p", kBoth, Use::kOption, kRatio, "Only tokens of typical information content are drawn",
      read_any_number<&O::typical_p>},
-    {"seed", kBoth, Use::kUsed, R"({"type":"integer"})",
+    {"seed", kBoth, Use::kOption, R"({"type":"integer"})",
      "Same seed, same tokens; choice k is drawn with seed + k. Default: drawn; situ.seed of the answer has it",
      read_seed},
-    {"n", kBoth, Use::kUsed, R"({"type":"integer","minimum":1,"maximum":256})",
+    {"n", kBoth, Use::kOption, R"({"type":"integer","minimum":1,"maximum":256})",
      "Answers to each prompt; with num_beams the best n", read_n},
-    {"stop", kBoth, Use::kUsed, R"({"oneOf":[{"type":"string"},{"type":"array","items":{"type":"string"}}]})",
+    {"stop", kBoth, Use::kOption, R"({"oneOf":[{"type":"string"},{"type":"array","items":{"type":"string"}}]})",
      "Texts that end the answer, and are not in it", read_stop},
-    {"stop_token_ids", kBoth, Use::kUsed, kIds, "Tokens that end the answer", read_stop_ids},
-    {"ignore_eos", kBoth, Use::kUsed, kBool, "Go on after the model's end tokens", read_flag<&O::ignore_eos>},
-    {"min_tokens", kBoth, Use::kUsed, kCount, "The answer does not end before",
+    {"stop_token_ids", kBoth, Use::kOption, kIds, "Tokens that end the answer", read_stop_ids},
+    {"ignore_eos", kBoth, Use::kOption, kBool, "Go on after the model's end tokens", read_flag<&O::ignore_eos>},
+    {"min_tokens", kBoth, Use::kOption, kCount, "The answer does not end before",
      read_integer<&O::min_new_tokens, 0, kMostTokens>},
-    {"logit_bias", kBoth, Use::kUsed,
+    {"logit_bias", kBoth, Use::kOption,
      R"({"type":"object","additionalProperties":{"type":"number","minimum":-100,"maximum":100}})",
      "Token id to what is added to its logit", read_bias},
-    {"presence_penalty", kBoth, Use::kUsed, kPenalty, "Subtracted for each token that the answer has",
+    {"presence_penalty", kBoth, Use::kOption, kPenalty, "Subtracted for each token that the answer has",
      read_number<&O::presence_penalty, -2, 2>},
-    {"frequency_penalty", kBoth, Use::kUsed, kPenalty, "Subtracted for each time that the answer has a token",
+    {"frequency_penalty", kBoth, Use::kOption, kPenalty, "Subtracted for each time that the answer has a token",
      read_number<&O::frequency_penalty, -2, 2>},
-    {"repetition_penalty", kBoth, Use::kUsed, R"({"type":"number","exclusiveMinimum":0})",
+    {"repetition_penalty", kBoth, Use::kOption, R"({"type":"number","exclusiveMinimum":0})",
      "Above 1: tokens of prompt and answer become less probable", read_any_number<&O::repetition_penalty>},
-    {"no_repeat_ngram", kBoth, Use::kUsed, kCount, "No n-gram of prompt and answer comes twice; 0: off",
+    {"no_repeat_ngram", kBoth, Use::kOption, kCount, "No n-gram of prompt and answer comes twice; 0: off",
      read_integer<&O::no_repeat_ngram, 0, kMostTokens>},
-    {"response_format", kBoth, Use::kUsed, kObject,
+    {"response_format", kBoth, Use::kOption, kObject,
      "text, json_object, or json_schema with a schema that the answer follows", read_format},
-    {"regex", kBoth, Use::kUsed, kString, "The answer is a match of this regular expression", read_text<&O::regex>},
-    {"grammar", kBoth, Use::kUsed, kString, "The answer is a match of this Lark grammar", read_text<&O::grammar>},
-    {"num_beams", kBoth, Use::kUsed, R"({"type":"integer","minimum":1,"maximum":256})", "Beam search",
+    {"regex", kBoth, Use::kOption, kString, "The answer is a match of this regular expression", read_text<&O::regex>},
+    {"grammar", kBoth, Use::kOption, kString, "The answer is a match of this Lark grammar", read_text<&O::grammar>},
+    {"num_beams", kBoth, Use::kOption, R"({"type":"integer","minimum":1,"maximum":256})", "Beam search",
      read_integer<&O::beams, 1, kMostBeams>},
-    {"length_penalty", kBoth, Use::kUsed, R"({"type":"number"})", "Of a beam search",
+    {"length_penalty", kBoth, Use::kOption, R"({"type":"number"})", "Of a beam search",
      read_any_number<&O::length_penalty>},
-    {"logprobs", kBoth, Use::kUsed, R"({"oneOf":[{"type":"boolean"},{"type":"integer","minimum":0,"maximum":20}]})",
+    {"logprobs", kBoth, Use::kOption, R"({"oneOf":[{"type":"boolean"},{"type":"integer","minimum":0,"maximum":20}]})",
      "Log-probabilities of the answer's tokens (completions: with so many alternatives)", read_logprobs},
-    {"top_logprobs", kChat, Use::kUsed, kFewLogprobs, "So many alternatives for each token", read_top_logprobs},
-    {"prompt_logprobs", kBoth, Use::kUsed, kFewLogprobs,
+    {"top_logprobs", kChat, Use::kOption, kFewLogprobs, "So many alternatives for each token", read_top_logprobs},
+    {"prompt_logprobs", kBoth, Use::kOption, kFewLogprobs,
      "Log-probabilities of the prompt's tokens, with so many alternatives", read_prompt_logprobs},
-    {"echo", kText, Use::kUsed, kBool, "The prompt's text before the answer's", read_echo},
+    {"echo", kText, Use::kOption, kBool, "The prompt's text before the answer's", read_echo},
     {"tools", kChat, Use::kUsed, R"({"type":"array"})", "With tool_choice none only, and then not shown to the model",
      read_tools},
     {"tool_choice", kChat, Use::kUsed, "{}", "none", read_tool_choice},

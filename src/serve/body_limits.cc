@@ -61,7 +61,7 @@ class Check {
       const Json& content = at(message, "content");
       if (!content.is_array()) continue;
       for (const Json& part : content) {
-        images += part.is_object() && part.contains("image_url");
+        images += !at(part, "image_url").is_null();
         refuse("messages", bytes_of(at(at(part, "input_audio"), "data")) / 4 * 3, &Limits::sound_bytes);
       }
     }

@@ -64,8 +64,9 @@ void MessageReader::read_calls(const Json& calls, const std::string& where) {
     if (!check_keys(calls[i], here, {"id", "type", "function", "index"}) ||
         !check_keys(function, here + ".function", {"name", "arguments"}))
       return;
-    const Json type = calls[i].value("type", Json("function"));
-    if (type != "function") return r_.refuse(here + ".type", here + ".type should be function, is " + shown(type));
+    const Json type = calls[i].value("type", Json());
+    if (!type.is_null() && type != "function")
+      return r_.refuse(here + ".type", here + ".type should be function, is " + shown(type));
     ToolCall call;
     for (const auto& [key, value, text] :
          {std::tuple{".id", calls[i].value("id", Json()), &call.id},

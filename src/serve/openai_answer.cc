@@ -18,6 +18,8 @@ using serve::Json;
 using serve::OrFault;
 
 struct OpenAiAnswer::Impl {
+  explicit Impl(const Model& of) : model(of) {}
+  Model model;
   int status = 200;
   bool streams = false;
   std::deque<std::string> ready;
@@ -34,12 +36,11 @@ struct OpenAiAnswer::Impl {
     put(to_json(fault));
     answer.reset();
   }
-  void begin(Model& model, const std::string& url, const std::string& text, const std::string& model_name);
+  void begin(const std::string& url, const std::string& text, const std::string& model_name);
   void advance();
 };
 
-void OpenAiAnswer::Impl::begin(Model& model, const std::string& url, const std::string& text,
-                               const std::string& model_name) {
+void OpenAiAnswer::Impl::begin(const std::string& url, const std::string& text, const std::string& model_name) {
   const std::optional<serve::Route> route = serve::route_of(url);
   if (!route && url != serve::kEmbeddingsUrl)
     return fail(serve::Fault{404, "there is no call '" + url.substr(0, 100) + "'", "not_found_error", "", ""});
@@ -83,9 +84,10 @@ void OpenAiAnswer::Impl::advance() {
   answer.reset();
 }
 
-OpenAiAnswer::OpenAiAnswer(Model& model, const std::string& url, const std::string& body, const std::string& model_name)
-    : impl_(std::make_unique<Impl>()) {
-  impl_->begin(model, url, body, model_name);
+OpenAiAnswer::OpenAiAnswer(const Model& model, const std::string& url, const std::string& body,
+                           const std::string& model_name)
+    : impl_(std::make_unique<Impl>(model)) {
+  impl_->begin(url, body, model_name);
 }
 OpenAiAnswer::OpenAiAnswer(OpenAiAnswer&&) noexcept = default;
 OpenAiAnswer& OpenAiAnswer::operator=(OpenAiAnswer&&) noexcept = default;

@@ -10,13 +10,13 @@ namespace {
 
 Json reference(const char* name) { return {{"$ref", std::string("#/components/schemas/") + name}}; }
 
-constexpr const char* kUses[] = {"used", "accepted without effect", "refused"};
+constexpr const char* kUses[] = {"used", "used", "accepted without effect", "refused"};
 
 Json schema_of(const BodyField& field) {
   Json schema = Json::parse(field.schema);
-  const char* note = field.use == BodyField::Use::kUsed       ? ""
-                     : field.use == BodyField::Use::kAccepted ? "Accepted without effect. "
-                                                              : "Refused. ";
+  const char* note = field.use == BodyField::Use::kAccepted  ? "Accepted without effect. "
+                     : field.use == BodyField::Use::kRefused ? "Refused. "
+                                                             : "";
   schema["description"] = std::string(note) + field.what;
   schema["x-use"] = kUses[static_cast<int>(field.use)];
   return schema;

@@ -71,14 +71,11 @@ Result<SpeechModel> SpeechModel::load(const std::string& path, const LoadOptions
   return or_out_of_memory([&]() -> Result<SpeechModel> {
     Result<Model> model = Model::load(path, options);
     if (!model.is_ok()) return model.status();
-    auto owned = std::make_unique<Model>(std::move(*model));
-    Result<SpeechModel> speech = of(*owned);
-    if (speech.is_ok()) speech->impl_->owned = std::move(owned);
-    return speech;
+    return of(*model);
   });
 }
 
-Result<SpeechModel> SpeechModel::of(Model& model) {
+Result<SpeechModel> SpeechModel::of(const Model& model) {
   return or_out_of_memory([&]() -> Result<SpeechModel> {
     const Model::Impl& m = impl_of(model);
     Result<MelConfig> config = MelConfig::of_folder(m.folder.folder);
@@ -93,7 +90,7 @@ Result<SpeechModel> SpeechModel::of(Model& model) {
     if (!tokens.is_ok()) return tokens.status();
     Result<LogMel> mel = LogMel::create(*config);
     if (!mel.is_ok()) return mel.status().with_context(m.folder.folder.string());
-    return SpeechModel(std::unique_ptr<Impl>(new Impl{nullptr, model, std::move(*tokens), std::move(*mel), *input}));
+    return SpeechModel(std::unique_ptr<Impl>(new Impl{model, std::move(*tokens), std::move(*mel), *input}));
   });
 }
 

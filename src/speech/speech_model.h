@@ -13,8 +13,7 @@
 namespace situ {
 
 struct SpeechModel::Impl {
-  std::unique_ptr<Model> owned;  // null: the caller's
-  Model& model;
+  Model model;
   SpeechTokens tokens;
   LogMel mel;
   std::string input;  // of the encoder: a spectrogram [1, mels, frames]
