@@ -1,4 +1,4 @@
-"""What takes too long for every change: `situ serve` under schemathesis, langchain, nginx, a thousand resets.
+"""What takes too long for every change: `situ serve` under schemathesis, langchain, instructor, nginx, a thousand resets.
 
     python tests/serve_company_test.py --situ build/situ [unittest options]
 
@@ -36,6 +36,10 @@ class CompanyTest(ServeCase):
 
     def test_langchain(self):
         self.assertIn("ok", run(installed("langchain.txt") / "bin" / "python", CLIENTS / "langchain.py", self.url))
+
+    def test_instructor(self):
+        """Objects of a class, which its grammar makes of whatever the model says."""
+        self.assertIn("ok", run(installed("instructor.txt") / "bin" / "python", CLIENTS / "with_instructor.py", self.url))
 
     def test_a_thousand_resets(self):
         server, draw = Server(self.model, "--port", 0, "--window", 50), random.Random(1)

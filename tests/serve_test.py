@@ -322,6 +322,13 @@ class AnswerTest(ServeCase):
             "endless chunk": (f"POST /tokenize HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n", 400),
             "chunk extension": (f"POST /tokenize HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\n\r\n1;{'a' * 100000}\r\na\r\n", 400),
             "other encoding": (f"POST /tokenize HTTP/1.1\r\n{host}Transfer-Encoding: gzip\r\n\r\na", 400),
+            "two encodings": (f"POST /tokenize HTTP/1.1\r\n{host}Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+            "a list of encodings": (f"POST /tokenize HTTP/1.1\r\n{host}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400),
+            "chunked twice": (f"POST /tokenize HTTP/1.1\r\n{host}Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n", 400),
+            "another host in the URL": (f"GET http://evil.example/health HTTP/1.1\r\n{host}\r\n", 400),
+            "two origins": (f"GET /health HTTP/1.1\r\n{host}Origin: http://localhost\r\nOrigin: http://evil\r\n\r\n", 400),
+            "two keys": (f"GET /health HTTP/1.1\r\n{host}X-Api-Key: a\r\nX-Api-Key: b\r\n\r\n", 400),
+            "a port that is none": ("GET /health HTTP/1.1\r\nHost: localhost:80a\r\n\r\n", 421),
             "a long path": (f"GET /{'a' * 33000} HTTP/1.1\r\n{host}\r\n", 431),
             "a very long path": (f"GET /{'a' * 80000} HTTP/1.1\r\n{host}\r\n", 414),
             "a key in the query": (f"GET /nothing?key=a HTTP/1.1\r\n{host}\r\n", 404),
@@ -342,6 +349,8 @@ class AnswerTest(ServeCase):
                 self.wait_for(lambda: f"id={request_id[1]} " in self.server.said())
                 self.assertEqual(self.server.ask("GET", "/health")[0].status, 200)
         self.assertEqual(self.server.raw(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), "")  # a client that knows nothing else
+        hidden = f"POST /tokenize HTTP/1.1\r\n{host}Content-Length: {'0' * 100}\r\n\r\nPOST /tokenize HTTP/1.1\r\n{host}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+        self.assertIn("exclude each other", self.server.raw(hidden.encode(), answers=2))
         pipelined = self.server.raw(f"GET /health HTTP/1.1\r\n{host}\r\n".encode() * 3, answers=3)
         self.assertEqual(pipelined.count("HTTP/1.1 200 OK"), 3)
         continued = self.server.raw(f"POST /tokenize HTTP/1.1\r\n{host}Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n".encode() + b'f\r\n{"content":"a"}\r\n0\r\n\r\n')

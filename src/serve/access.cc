@@ -89,7 +89,10 @@ std::string_view key_of(std::string_view authorization, std::string_view x_api_k
 bool is_own_host(std::string_view host, const std::vector<std::string>& allowed) {
   std::string name = small_letters(host);
   const size_t colon = name.rfind(':'), bracket = name.rfind(']');
-  if (colon != std::string::npos && (bracket == std::string::npos || colon > bracket)) name.resize(colon);
+  if (colon != std::string::npos && (bracket == std::string::npos || colon > bracket)) {
+    if (name.find_first_not_of("0123456789", colon + 1) != std::string::npos) return false;
+    name.resize(colon);
+  }
   if (name == "localhost" || is_address(name)) return true;
   return std::any_of(allowed.begin(), allowed.end(),
                      [&](const std::string& a) { return a == "*" || small_letters(a) == name; });

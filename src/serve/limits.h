@@ -19,7 +19,7 @@ struct Limits {
   int64_t body_seconds = 60;
   int64_t write_seconds = 30;
   int64_t unread_bytes = 1 << 20;
-  int64_t preparing = 128;
+  int64_t preparing = 512;
   int64_t ping_seconds = 10;
   // Of what bodies hold.
   int64_t json_depth = 64;

@@ -68,6 +68,7 @@ class Echo final : public HttpHandler {
     EXPECT_GE(status, 400);
     return "id";
   }
+  void on_gone(uint64_t) override {}
   void on_over(uint64_t, bool) override { --open_; }
 
   sockaddr_un address_{};

@@ -15,6 +15,7 @@ use std::time::Duration;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use hyper::header::{HeaderMap, HeaderValue, CONNECTION, CONTENT_ENCODING, HOST, TRANSFER_ENCODING};
+use hyper::http::uri::Authority;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Response, StatusCode, Uri};
@@ -303,8 +304,21 @@ fn fault_of(head: &RequestHead, shared: &Shared, limits: &Limits) -> Fault {
     if head.headers.contains_key(TRANSFER_ENCODING) && shared.heads.lock().unwrap().both() {
         return Some((StatusCode::BAD_REQUEST, "Content-Length and Transfer-Encoding exclude each other"));
     }
-    if head.headers.get_all(HOST).iter().count() != 1 {
+    let count = |name: &str| head.headers.get_all(name).iter().count();
+    let chunked = |v: &HeaderValue| v.as_bytes().eq_ignore_ascii_case(b"chunked");
+    if count("transfer-encoding") > 1 || !head.headers.get_all(TRANSFER_ENCODING).iter().all(chunked) {
+        return Some((StatusCode::BAD_REQUEST, "of Transfer-Encoding, chunked alone is read"));
+    }
+    if count("host") != 1 {
         return Some((StatusCode::BAD_REQUEST, "a request needs the header Host, once"));
+    }
+    // The host of a URL that has one counts, not the header (RFC 9112, 3.2.2).
+    let same = |a: &Authority| head.headers[HOST].as_bytes().eq_ignore_ascii_case(a.as_str().as_bytes());
+    if !head.uri.authority().is_none_or(same) {
+        return Some((StatusCode::BAD_REQUEST, "the URL has another host than the header Host"));
+    }
+    if ["origin", "authorization", "x-api-key"].into_iter().any(|name| count(name) > 1) {
+        return Some((StatusCode::BAD_REQUEST, "Origin, Authorization and X-Api-Key may stand once"));
     }
     let plain = |v: &HeaderValue| v.as_bytes().eq_ignore_ascii_case(b"identity");
     if !head.headers.get_all(CONTENT_ENCODING).iter().all(plain) {
