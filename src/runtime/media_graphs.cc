@@ -15,15 +15,15 @@ void bind_what_is_left(Compiled& c) {
   std::erase_if(c.binding.rotary, [&](const auto& input) { return inputs.count(input.first) == 0; });
 }
 
-// Of a step's tokens, for the nodes that are left.
+// Of a step's tokens, for the nodes that are left; a graph of the naive mode has none.
 TokenOrder order_of(const Compiled& whole, const Graph& left) {
   std::map<ValueId, char> by_sequence;  // by what the node makes
-  for (size_t i = 0; i < whole.graph.nodes.size(); ++i)
+  for (size_t i = 0; i < whole.order.by_sequence.size(); ++i)
     for (const ValueId v : whole.graph.nodes[i].out) by_sequence[v] = whole.order.by_sequence[i];
   TokenOrder order = whole.order;
   order.by_sequence.clear();
   for (const Node& n : left.nodes)
-    order.by_sequence.push_back(by_sequence.at(*std::max_element(n.out.begin(), n.out.end())));
+    order.by_sequence.push_back(by_sequence[*std::max_element(n.out.begin(), n.out.end())]);
   return order;
 }
 
