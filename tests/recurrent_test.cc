@@ -64,6 +64,27 @@ const Kind kKinds[] = {
        m.attention();
        m.recurrence();
      },
+     true, false, true},
+    {"mamba_whole",
+     [](test::RecurrentModel& m) {
+       m.mamba(test::RecurrentModel::Scan::kWhole);
+       m.convolution();
+       m.attention();
+       m.mamba(test::RecurrentModel::Scan::kWhole);
+     },
+     true, false, true},
+    {"mamba_chunks",
+     [](test::RecurrentModel& m) {
+       m.mamba(test::RecurrentModel::Scan::kChunks);
+       m.attention();
+       m.mamba(test::RecurrentModel::Scan::kChunks);
+     },
+     true, false, true},
+    {"by_channel",
+     [](test::RecurrentModel& m) {
+       m.recurrence_by_channel();
+       m.attention();
+     },
      true},
     {"one_token",
      [](test::RecurrentModel& m) {
@@ -108,7 +129,7 @@ const Kind kKinds[] = {
        m.recurrence();
        m.attention();
      },
-     true},
+     true, false, true},
 };
 
 class Recurrent : public testing::TestWithParam<Kind> {

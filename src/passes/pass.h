@@ -194,6 +194,7 @@ Status simplify_rotary(PassContext&);      // parts, orders and repetitions arou
 Status unrepeat_states(PassContext&);      // heads that are repeated before they are cached: cached once
 Status append_windows(PassContext&);       // states that are the last rows, of convolutions: rows are appended
 Status recognise_attention(PassContext&);  // Softmax outwards; masks, ALiBi, repeat_kv by probing
+Status recognise_recurrence(PassContext&);  // states that are read and written by plain operators, by probing
 Status order_single_tokens(PassContext&);  // attention of a fixed window of one token sees no later one
 Status split_products(PassContext&);       // products with repeated heads that attention recognition left
 Status push_selections(PassContext&);      // Slice/Split/Gather above the projection they select from
