@@ -54,6 +54,20 @@ class RecurrentModel {
     mix(y);
   }
 
+  // The same of columns of a projection that a number for each column scales, as Falcon-H1 has them.
+  void convolution_of_packed() {
+    const std::string all = op("Mul", {product(x_, kWidth, 2 * kWidth, 1.2), weight({1, 1, 2 * kWidth}, 1)});
+    const std::string rows = name(), gate = name();
+    g_.nodes.push_back(
+        onnx::test::node("Split", {all, i64({kWidth, kWidth})}, {rows, gate}, {integer("axis", -1)}, "/Split" + rows));
+    const auto [past, present] = state("conv", {number(kWidth), number(kTaps)});
+    const std::string both =
+        op("Concat", {past, op("Transpose", {rows}, {ints("perm", {0, 2, 1})})}, {integer("axis", 2)});
+    slice_rows(both, -kTaps, kEnd, present);
+    const std::string y = convolve(slice_rows(both, 1, kEnd), kWidth);
+    add(linear(op("Mul", {op("Transpose", {y}, {ints("perm", {0, 2, 1})}), gate})));
+  }
+
   // The same with a state of `window` rows, of which the convolution reads the last K - 1 alone: the others are left
   // out before it, of what it reads or of the past.
   enum class LeftOut { kOfAll, kOfAllBySplit, kOfPast, kOfPastAlone, kLastOfAll };
@@ -160,7 +174,8 @@ class RecurrentModel {
   //   h = exp(c) h_0 + sum over s <= t of exp(c_t - c_s) b_s
   void recurrence_by_channel() {
     const auto [past, present] = state("recurrent", {number(1), number(kWidth)});
-    const std::string log_a = op("Log", {op("Sigmoid", {op("Add", {linear(x_), f32(1)})})}), b = linear(x_);  // [1, S, C]
+    const std::string log_a = op("Log", {op("Sigmoid", {op("Add", {linear(x_), f32(1)})})}),
+                      b = linear(x_);  // [1, S, C]
     const std::string c = op("CumSum", {log_a, scalar(1)});
     const std::string between = op("Sub", {unsqueeze(c, 2), unsqueeze(c, 1)});  // [1, S, S, C]
     const std::string mask = unsqueeze(unsqueeze(earlier(tokens_, false), 0), 3);
@@ -488,9 +503,9 @@ class RecurrentModel {
     const std::string last = op("Slice", {sums, i64({-1}), i64({kEnd}), i64({-1})});
     const std::string left = op("Mul", {transposed(dt, {0, 2, 1}), op("Exp", {op("Sub", {last, sums})})});
     const std::string made = op("MatMul", {transposed(inputs, turned), op("Mul", {keys, unsqueeze(left, 3)})});
-    g_.nodes.push_back(
-        onnx::test::node("Add", {op("Mul", {past, unsqueeze(op("Exp", {last}), 3)}), made}, {present}));
-    const std::string y = op("Add", {op("Add", {of_new, transposed(of_past, turned)}), op("Mul", {unsqueeze(d, 1), inputs})});
+    g_.nodes.push_back(onnx::test::node("Add", {op("Mul", {past, unsqueeze(op("Exp", {last}), 3)}), made}, {present}));
+    const std::string y =
+        op("Add", {op("Add", {of_new, transposed(of_past, turned)}), op("Mul", {unsqueeze(d, 1), inputs})});
     return transposed(y, heads_first);
   }
 
@@ -510,8 +525,7 @@ class RecurrentModel {
         op("Unsqueeze", {op("Mod", {op("Sub", {size, op("Mod", {tokens_, size})}), size}), i64({0})});
     const auto padded = [&](const std::string& rows, size_t rank) {
       const std::vector<int64_t> none(rank, 0), others(rank - 2, 0);
-      const std::string pads =
-          op("Concat", {i64(none), i64({0}), more, i64(others)}, {integer("axis", 0)});
+      const std::string pads = op("Concat", {i64(none), i64({0}), more, i64(others)}, {integer("axis", 0)});
       return op("Pad", {rows, pads});
     };
     const auto cut = [&](const std::string& rows, std::vector<int64_t> dims) {
@@ -520,22 +534,24 @@ class RecurrentModel {
       return op("Reshape", {padded(rows, rank), i64(dims)});
     };
     const std::string skipped = op("Mul", {d, padded(x, 4)});
-    const std::string values = cut(of_input, {kHeads, kSize}), keys = cut(b, {kHeads, 6}), queries = cut(c, {kHeads, 6});
+    const std::string values = cut(of_input, {kHeads, kSize}), keys = cut(b, {kHeads, 6}),
+                      queries = cut(c, {kHeads, 6});
     const std::string decay = transposed(cut(a, {kHeads}), {0, 3, 1, 2}), sums = op("CumSum", {decay, scalar(3)});
     const std::string scores = sum_of_products(unsqueeze(queries, 3), unsqueeze(keys, 2), -1);
-    const std::string weights =
-        op("Mul", {scores, transposed(decays_between(decay, 4, size), {0, 2, 3, 4, 1})});
+    const std::string weights = op("Mul", {scores, transposed(decays_between(decay, 4, size), {0, 2, 3, 4, 1})});
     const std::string inside = sum_of_products(unsqueeze(weights, 5), unsqueeze(values, 2), 3);
     const std::string last = op("Slice", {sums, i64({-1}), i64({kEnd}), i64({3})});
     const std::string left = unsqueeze(transposed(op("Exp", {op("Sub", {last, sums})}), {0, 2, 3, 1}), 4);
     const std::string made = sum_of_products(unsqueeze(op("Mul", {keys, left}), 4), unsqueeze(values, 5), 2);
     const std::string states = op("Concat", {unsqueeze(past, 1), made}, {integer("axis", 1)});
-    const std::string ends = op("Pad", {op("Gather", {sums, scalar(-1)}, {integer("axis", 3)}), i64({0, 0, 1, 0, 0, 0})});
+    const std::string ends =
+        op("Pad", {op("Gather", {sums, scalar(-1)}, {integer("axis", 3)}), i64({0, 0, 1, 0, 0, 0})});
     const std::string count = op("Add", {extent(values, 1), scalar(1)});
     const std::string across = transposed(decays_between(ends, 3, count), {0, 3, 2, 1});
     const std::string next =
         sum_of_products(unsqueeze(unsqueeze(across, 4), 5), unsqueeze(states, 2), 1);  // [1, chunks + 1, H, E, N]
-    g_.nodes.push_back(onnx::test::node("Gather", {next, scalar(-1)}, {present}, {integer("axis", 1)}, "/Gather" + next));
+    g_.nodes.push_back(
+        onnx::test::node("Gather", {next, scalar(-1)}, {present}, {integer("axis", 1)}, "/Gather" + next));
     const std::string before = op("Slice", {next, i64({0}), i64({-1}), i64({1})});
     const std::string of_past = op("Mul", {sum_of_products(unsqueeze(queries, 4), unsqueeze(before, 2), -1),
                                            unsqueeze(transposed(op("Exp", {sums}), {0, 2, 3, 1}), 4)});

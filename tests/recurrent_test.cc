@@ -65,6 +65,12 @@ const Kind kKinds[] = {
        m.recurrence();
      },
      true, false, true},
+    {"packed_convolution",
+     [](test::RecurrentModel& m) {
+       m.convolution_of_packed();
+       m.attention();
+     },
+     false},
     {"mamba_whole",
      [](test::RecurrentModel& m) {
        m.mamba(test::RecurrentModel::Scan::kWhole);

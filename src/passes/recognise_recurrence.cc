@@ -4,7 +4,8 @@
 //     -> y, h_S = situ.LinearAttention(q, k, v, h_0, g, beta)        h [1, H, K, V] or [1, H, V, K]
 // Mamba-2's scan is one: q = C, k = B, v = dt x, g = A dt. How it is written (sums of decays, a mask, chunks that are
 // padded and joined again) makes no difference: what the graph between projections and results computes is evaluated on
-// random numbers, for one token to find q, k, v, g and beta among its values, and for several to see that they are them.
+// random numbers, for one token to find q, k, v, g and beta among its values, and for several to see that they are
+// them.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -65,8 +66,7 @@ std::vector<float> by_token(const Tensor& t, int axis) {
   for (int64_t o = 0; o < outer; ++o)
     for (int64_t s = 0; s < tokens; ++s)
       for (int64_t i = 0; i < inner; ++i)
-        rows[static_cast<size_t>((s * outer + o) * inner + i)] =
-            all[static_cast<size_t>((o * tokens + s) * inner + i)];
+        rows[static_cast<size_t>((s * outer + o) * inner + i)] = all[static_cast<size_t>((o * tokens + s) * inner + i)];
   return rows;
 }
 
@@ -163,8 +163,9 @@ class Recogniser {
         graph_.is_output(s.past))
       return false;
     const ValueInfo& past = info(s.past);
-    return past.type == DType::kF32 && past.shape.size() == 4 && past.shape[0] == Dim(1) && shape_is_const(past.shape) &&
-           node(producer(s.present)).domain.empty() && node(producer(s.present)).out.size() == 1;
+    return past.type == DType::kF32 && past.shape.size() == 4 && past.shape[0] == Dim(1) &&
+           shape_is_const(past.shape) && node(producer(s.present)).domain.empty() &&
+           node(producer(s.present)).out.size() == 1;
   }
 
   std::optional<Rows> rows_of(ValueId v) const {
@@ -203,8 +204,9 @@ class Recogniser {
       if (++looked_at > kMostNodes || found.size() >= kMostResults) break;
       const std::optional<Rows> y = rows_of(n.out[0]);
       const int64_t heads = past[1].value();
-      if (y && n.out[0] != state_.present && (y->width % (heads * past[2].value()) == 0 ||
-                                              y->width % (heads * past[3].value()) == 0) && dominates(n.out[0]))
+      if (y && n.out[0] != state_.present &&
+          (y->width % (heads * past[2].value()) == 0 || y->width % (heads * past[3].value()) == 0) &&
+          dominates(n.out[0]))
         found.push_back(*y);
     }
     return found;
@@ -229,9 +231,8 @@ class Recogniser {
 
   // What makes rows of other rows: what stands before it is none of the recurrence's business.
   bool is_source(const Node& n) const {
-    static const std::set<std::string> kSources{"Conv",           "Gemm",          "Softmax",
-                                                "LayerNormalization", "RMSNormalization", "MatMulInteger",
-                                                "DynamicQuantizeLinear"};
+    static const std::set<std::string> kSources{
+        "Conv", "Gemm", "Softmax", "LayerNormalization", "RMSNormalization", "MatMulInteger", "DynamicQuantizeLinear"};
     if (!n.domain.empty() || kSources.count(n.op)) return true;
     if (n.is("Gather")) return prober_.fixed(n.in[0]);
     return n.is("MatMul") && (prober_.fixed(n.in[0]) || prober_.fixed(n.in[1]));
@@ -256,48 +257,47 @@ class Recogniser {
       if (region_.size() > kMostNodes) return false;
       for (const ValueId x : node(p).in) open.push_back(x);
     }
-    return !leaves_.empty() && std::none_of(leaves_.begin(), leaves_.end(),
-                                            [&](ValueId v) { return dependent_[static_cast<size_t>(v)]; });
+    return !leaves_.empty() &&
+           std::none_of(leaves_.begin(), leaves_.end(), [&](ValueId v) { return dependent_[static_cast<size_t>(v)]; });
   }
 
-  // Lengths of steps that tell all others: on both sides of what lengths are compared with, and of the chunks that
-  // tokens are cut into.
+  // Lengths of steps that tell all others: on both sides of what lengths are compared with, of the chunks that tokens
+  // are cut into, and of as many chunks.
   bool find_steps() {
     std::set<int64_t> lengths{1, 2, 5, 13};
-    std::vector<ValueId> rules;
-    std::vector<int64_t> turns;
-    bool bent = false;
-    for (const int i : region_) {
-      for (const ValueId v : node(i).in)
-        if (prober_.changes(v)) rules.push_back(v);
-      for (const ValueId v : node(i).out)
-        if (v != kNoValue && info(v).ranked)
-          for (const Dim& d : info(v).shape)
-            if (!d.is_const() && !d.linear()) {
-              bent = true;
-              d.piecewise_linear(&turns);
-            }
-    }
-    if (!rules.empty()) {
-      const TurningPoints points = turning_points(graph_, prober_, rules);
-      if (!points.plain || points.anywhere) return false;
-      turns.insert(turns.end(), points.at.begin(), points.at.end());
-    }
-    for (const int i : region_)
-      for (const ValueId v : node(i).out)
-        if (bent && v != kNoValue && info(v).ranked)
-          for (const Dim& d : info(v).shape)
-            if (d.is_const() && d.value() > 2) turns.push_back(d.value());
-    std::sort(turns.begin(), turns.end());
-    turns.erase(std::unique(turns.begin(), turns.end()), turns.end());
-    for (const int64_t t : turns) {
-      if (t < 2) continue;
-      if (t >= kMostTokens / 2) {
-        if (bent) continue;  // no length of a chunk that is probed whole
-        return false;
+    std::vector<int64_t> chunks;
+    const auto look_at = [&](const std::vector<Dim>& dims) {
+      for (const Dim& d : dims) {
+        std::vector<int64_t> numbers;
+        if (!d.is_const() && !d.piecewise_linear(&numbers)) chunks.insert(chunks.end(), numbers.begin(), numbers.end());
       }
-      lengths.insert({t - 1, t, t + 1});
-      if (bent) lengths.insert(2 * t + 1);
+    };
+    std::vector<ValueId> rules;
+    for (const int i : region_) {
+      for (const ValueId v : node(i).out)
+        if (v != kNoValue && info(v).ranked) look_at(info(v).shape);
+      for (const ValueId v : node(i).in) {
+        if (!prober_.changes(v)) continue;
+        if (info(v).content)
+          look_at(*info(v).content);
+        else
+          rules.push_back(v);
+      }
+    }
+    const auto around = [&](int64_t n) {
+      for (const int64_t length : {n - 1, n, n + 1})
+        if (length > 0) lengths.insert(length);
+      return n < kMostTokens;
+    };
+    const TurningPoints points = rules.empty() ? TurningPoints{} : turning_points(graph_, prober_, rules);
+    if (points.anywhere || (!points.plain && chunks.empty())) return false;
+    for (const int64_t t : points.at)
+      if (!around(t)) return false;
+    for (const int64_t c : chunks) {
+      if (c < 2 || 2 * c >= kMostTokens) continue;
+      for (const int64_t n : {1, 2}) around(n * c);
+      for (const int64_t t : points.at)
+        if (t * c < kMostTokens) around(t * c);
     }
     steps_.assign(lengths.begin(), lengths.end());
     return true;
@@ -330,7 +330,8 @@ class Recogniser {
     n[state_.past] = floats(given[state_.past]);
     n[state_.present] = floats((*made)[0]);
     n[y_.value] = by_token((*made)[1], y_.axis);
-    for (size_t i = 0; i < candidates_.size(); ++i) n[candidates_[i].value] = by_token((*made)[i + 2], candidates_[i].axis);
+    for (size_t i = 0; i < candidates_.size(); ++i)
+      n[candidates_[i].value] = by_token((*made)[i + 2], candidates_[i].axis);
     return n;
   }
 
@@ -382,14 +383,13 @@ class Recogniser {
   }
 
   bool find_state(bool delta, Match* m) {
-    const auto heads_of = [m](int64_t width) {
-      return width % m->keys == 0 && m->heads % (width / m->keys) == 0;
-    };
+    const auto heads_of = [m](int64_t width) { return width % m->keys == 0 && m->heads % (width / m->keys) == 0; };
     const auto all = [m](int64_t width) { return width == m->heads || width == m->heads * m->keys; };
     const Use keys = [&] {
       return any_of(&m->k, heads_of, [&] {
-        return any_of(&m->v, [m](int64_t width) { return width == m->heads * m->values; },
-                      [&] { return makes_state(*m) && find_result(m); });
+        return any_of(
+            &m->v, [m](int64_t width) { return width == m->heads * m->values; },
+            [&] { return makes_state(*m) && find_result(m); });
       });
     };
     const Use decays = [&] { return keys() || any_of(&m->decay, all, keys); };
@@ -420,15 +420,18 @@ class Recogniser {
   }
 
   bool find_result(Match* m) {
-    return any_of(&m->q, [&](int64_t width) {
-      if (width % m->keys != 0) return false;
-      const int64_t heads = width / m->keys;
-      return (heads % m->heads == 0 || m->heads % heads == 0) && y_.width == std::max(heads, m->heads) * m->values;
-    }, [&] {
-      m->skipped = Rows{};
-      m->scale = 1;
-      return (is_scaled(m) || is_skipped(m)) && holds(*m);
-    });
+    return any_of(
+        &m->q,
+        [&](int64_t width) {
+          if (width % m->keys != 0) return false;
+          const int64_t heads = width / m->keys;
+          return (heads % m->heads == 0 || m->heads % heads == 0) && y_.width == std::max(heads, m->heads) * m->values;
+        },
+        [&] {
+          m->skipped = Rows{};
+          m->scale = 1;
+          return (is_scaled(m) || is_skipped(m)) && holds(*m);
+        });
   }
 
   std::vector<double> unscaled(const Match& m, const Numbers& n) const {
@@ -455,26 +458,28 @@ class Recogniser {
   // y - h' q is D times rows.
   bool is_skipped(Match* m) const {
     if (m->results() != m->heads) return false;
-    return any_of(&m->skipped, [m](int64_t width) { return width == m->heads * m->values; }, [&] {
-      m->factors.assign(static_cast<size_t>(m->heads), 0);
-      for (size_t i = 0; i < ones_.size(); ++i) {
-        const std::vector<float>& got = ones_[i].at(y_.value);
-        std::vector<double> y = unscaled(*m, ones_[i]);
-        const float* const w = row_of(ones_[i], m->skipped, 0);
-        for (int64_t head = 0; head < m->heads; ++head) {
-          float& factor = m->factors[static_cast<size_t>(head)];
-          const int64_t first = head * m->values;
-          const int64_t at =
-              std::max_element(w + first, w + first + m->values,
-                               [](float a, float b) { return std::fabs(a) < std::fabs(b); }) - w;
-          if (i == 0)
-            factor = static_cast<float>((got[static_cast<size_t>(at)] - y[static_cast<size_t>(at)]) / w[at]);
-          for (int64_t j = first; j < first + m->values; ++j) y[static_cast<size_t>(j)] += factor * w[j];
-        }
-        if (!same(got, y)) return false;
-      }
-      return true;
-    });
+    return any_of(
+        &m->skipped, [m](int64_t width) { return width == m->heads * m->values; },
+        [&] {
+          m->factors.assign(static_cast<size_t>(m->heads), 0);
+          for (size_t i = 0; i < ones_.size(); ++i) {
+            const std::vector<float>& got = ones_[i].at(y_.value);
+            std::vector<double> y = unscaled(*m, ones_[i]);
+            const float* const w = row_of(ones_[i], m->skipped, 0);
+            for (int64_t head = 0; head < m->heads; ++head) {
+              float& factor = m->factors[static_cast<size_t>(head)];
+              const int64_t first = head * m->values;
+              const int64_t at = std::max_element(w + first, w + first + m->values,
+                                                  [](float a, float b) { return std::fabs(a) < std::fabs(b); }) -
+                                 w;
+              if (i == 0)
+                factor = static_cast<float>((got[static_cast<size_t>(at)] - y[static_cast<size_t>(at)]) / w[at]);
+              for (int64_t j = first; j < first + m->values; ++j) y[static_cast<size_t>(j)] += factor * w[j];
+            }
+            if (!same(got, y)) return false;
+          }
+          return true;
+        });
   }
 
   bool holds(const Match& m) {
