@@ -54,6 +54,20 @@ class RecurrentModel {
     mix(y);
   }
 
+  // The same of columns of a projection that a number for each column scales, as Falcon-H1 has them.
+  void convolution_of_packed() {
+    const std::string all = op("Mul", {product(x_, kWidth, 2 * kWidth, 1.2), weight({1, 1, 2 * kWidth}, 1)});
+    const std::string rows = name(), gate = name();
+    g_.nodes.push_back(
+        onnx::test::node("Split", {all, i64({kWidth, kWidth})}, {rows, gate}, {integer("axis", -1)}, "/Split" + rows));
+    const auto [past, present] = state("conv", {number(kWidth), number(kTaps)});
+    const std::string both =
+        op("Concat", {past, op("Transpose", {rows}, {ints("perm", {0, 2, 1})})}, {integer("axis", 2)});
+    slice_rows(both, -kTaps, kEnd, present);
+    const std::string y = convolve(slice_rows(both, 1, kEnd), kWidth);
+    add(linear(op("Mul", {op("Transpose", {y}, {ints("perm", {0, 2, 1})}), gate})));
+  }
+
   // The same with a state of `window` rows, of which the convolution reads the last K - 1 alone: the others are left
   // out before it, of what it reads or of the past.
   enum class LeftOut { kOfAll, kOfAllBySplit, kOfPast, kOfPastAlone, kLastOfAll };
@@ -154,6 +168,46 @@ class RecurrentModel {
     const std::string kept = op("Mul", {past, unsqueeze(op("Exp", {sum}), 3)});
     g_.nodes.push_back(onnx::test::node("Add", {kept, made}, {present}));
     add(linear(joined(op("Add", {of_past, of_new}))));
+  }
+
+  // The same with a number for each channel, h_t = a_t h_(t-1) + b_t, of any number of tokens at once:
+  //   h = exp(c) h_0 + sum over s <= t of exp(c_t - c_s) b_s
+  void recurrence_by_channel() {
+    const auto [past, present] = state("recurrent", {number(1), number(kWidth)});
+    const std::string log_a = op("Log", {op("Sigmoid", {op("Add", {linear(x_), f32(1)})})}),
+                      b = linear(x_);  // [1, S, C]
+    const std::string c = op("CumSum", {log_a, scalar(1)});
+    const std::string between = op("Sub", {unsqueeze(c, 2), unsqueeze(c, 1)});  // [1, S, S, C]
+    const std::string mask = unsqueeze(unsqueeze(earlier(tokens_, false), 0), 3);
+    const std::string decay = op("Exp", {op("Where", {mask, between, f32(-1e9f)})});
+    const std::string made = op("ReduceSum", {op("Mul", {decay, unsqueeze(b, 1)}), i64({2})}, {integer("keepdims", 0)});
+    const std::string h = op("Add", {made, op("Mul", {op("Exp", {c}), past})});
+    const std::string sum = op("ReduceSum", {log_a, i64({1})}, {integer("keepdims", 1)});  // [1, 1, C]
+    const std::string left = op("ReduceSum", {op("Mul", {op("Exp", {op("Sub", {sum, c})}), b}), i64({1})});
+    g_.nodes.push_back(onnx::test::node("Add", {op("Mul", {op("Exp", {sum}), past}), left}, {present}));
+    add(linear(op("Mul", {h, linear(x_)})));
+  }
+
+  // x += y, Mamba-2's scan of H heads of E values with N keys, all of which have the same B and C:
+  //   h_t = exp(dt_t A) h_(t-1) + dt_t x_t B_t', y_t = h_t C_t + D x_t
+  // kWhole: as onnxruntime-genai's builder has it, of all tokens of a step at once. kChunks: as transformers has it, in
+  // chunks of 4 tokens, the last one padded.
+  enum class Scan { kWhole, kChunks };
+  void mamba(Scan scan) {
+    constexpr int64_t kKeys = 6;
+    const auto [past, present] = state("ssm", {number(kHeads), number(kSize), number(kKeys)});
+    const std::string x = op("Reshape", {linear(x_), i64({0, 0, kHeads, kSize})});
+    const auto repeated = [&](const std::string& rows) {
+      return op("Reshape", {op("Expand", {unsqueeze(unsqueeze(rows, 2), 3), i64({1, 1, 1, kHeads, 1})}),
+                            i64({0, 0, kHeads, kKeys})});
+    };
+    const std::string b = repeated(product(x_, kWidth, kKeys, 1.2)), c = repeated(product(x_, kWidth, kKeys, 1.2));
+    const std::string dt = op("Softplus", {op("Add", {product(x_, kWidth, kHeads, 1), f32(-0.5f)})});
+    const std::string a = op("Mul", {dt, op("Neg", {op("Exp", {weight({kHeads}, 0.5)})})});
+    const std::string d = unsqueeze(weight({kHeads}, 1), 1), of_input = op("Mul", {x, unsqueeze(dt, 3)});
+    const std::string y = scan == Scan::kWhole ? scan_whole(past, present, x, of_input, dt, a, b, c, d)
+                                               : scan_in_chunks(past, present, x, of_input, a, b, c, d);
+    add(linear(op("Reshape", {y, i64({0, 0, kWidth})})));
   }
 
   // The same with a number for each channel, h_t = a_t h_(t-1) + b_t x_t, for steps of one token alone.
@@ -419,6 +473,93 @@ class RecurrentModel {
         onnx::test::node(type, in, {y, present}, attributes, "/" + type + y, onnx ? "" : "com.microsoft"));
     return y;
   }
+  // [n, n]: whether column j stands before row i, or is i itself.
+  std::string earlier(const std::string& n, bool strictly) {
+    const std::string places = op("Range", {scalar(0), n, scalar(1)});
+    return op(strictly ? "Greater" : "GreaterOrEqual", {unsqueeze(places, 1), unsqueeze(places, 0)});
+  }
+  std::string transposed(const std::string& x, const std::vector<int64_t>& perm) {
+    return op("Transpose", {x}, {ints("perm", perm)});
+  }
+  std::string sum_of_products(const std::string& x, const std::string& y, int64_t axis) {
+    return op("ReduceSum", {op("Mul", {x, y}), i64({axis})}, {integer("keepdims", 0)});
+  }
+
+  // x, of_input = dt x [1, S, H, E], dt and a [1, S, H], b and c [1, S, H, N], d [H, 1] -> [1, S, H, E]
+  std::string scan_whole(const std::string& past, const std::string& present, const std::string& x,
+                         const std::string& of_input, const std::string& dt, const std::string& a, const std::string& b,
+                         const std::string& c, const std::string& d) {
+    const std::vector<int64_t> heads_first{0, 2, 1, 3}, turned{0, 1, 3, 2};
+    const std::string sums = transposed(op("CumSum", {a, scalar(1)}), {0, 2, 1});  // [1, H, S]
+    const std::string keys = transposed(b, heads_first), queries = transposed(c, heads_first),
+                      values = transposed(of_input, heads_first), inputs = transposed(x, heads_first);
+    const std::string hidden = op("Where", {earlier(tokens_, false), f32(0), f32(-1e9f)});
+    const std::string between = op("Sub", {unsqueeze(sums, 3), unsqueeze(sums, 2)});
+    const std::string decay = op("Exp", {op("Add", {between, hidden})});
+    const std::string of_new =
+        op("MatMul", {op("Mul", {op("MatMul", {queries, transposed(keys, turned)}), decay}), values});
+    const std::string of_past =
+        op("Mul", {op("MatMul", {past, transposed(queries, turned)}), unsqueeze(op("Exp", {sums}), 2)});
+    const std::string last = op("Slice", {sums, i64({-1}), i64({kEnd}), i64({-1})});
+    const std::string left = op("Mul", {transposed(dt, {0, 2, 1}), op("Exp", {op("Sub", {last, sums})})});
+    const std::string made = op("MatMul", {transposed(inputs, turned), op("Mul", {keys, unsqueeze(left, 3)})});
+    g_.nodes.push_back(onnx::test::node("Add", {op("Mul", {past, unsqueeze(op("Exp", {last}), 3)}), made}, {present}));
+    const std::string y =
+        op("Add", {op("Add", {of_new, transposed(of_past, turned)}), op("Mul", {unsqueeze(d, 1), inputs})});
+    return transposed(y, heads_first);
+  }
+
+  // Exp of x [.., n] summed between two places: [.., n, n].
+  std::string decays_between(const std::string& x, int64_t rank, const std::string& n) {
+    const std::string rows = op("Where", {earlier(n, true), unsqueeze(x, rank), f32(0)});
+    const std::string sums = op("CumSum", {rows, scalar(rank - 1)});
+    return op("Exp", {op("Where", {earlier(n, false), sums, f32(-std::numeric_limits<float>::infinity())})});
+  }
+
+  std::string scan_in_chunks(const std::string& past, const std::string& present, const std::string& x,
+                             const std::string& of_input, const std::string& a, const std::string& b,
+                             const std::string& c, const std::string& d) {
+    constexpr int64_t kChunk = 4;
+    const std::string size = scalar(kChunk);
+    const std::string more =
+        op("Unsqueeze", {op("Mod", {op("Sub", {size, op("Mod", {tokens_, size})}), size}), i64({0})});
+    const auto padded = [&](const std::string& rows, size_t rank) {
+      const std::vector<int64_t> none(rank, 0), others(rank - 2, 0);
+      const std::string pads = op("Concat", {i64(none), i64({0}), more, i64(others)}, {integer("axis", 0)});
+      return op("Pad", {rows, pads});
+    };
+    const auto cut = [&](const std::string& rows, std::vector<int64_t> dims) {
+      const size_t rank = dims.size() + 2;
+      dims.insert(dims.begin(), {1, -1, kChunk});
+      return op("Reshape", {padded(rows, rank), i64(dims)});
+    };
+    const std::string skipped = op("Mul", {d, padded(x, 4)});
+    const std::string values = cut(of_input, {kHeads, kSize}), keys = cut(b, {kHeads, 6}),
+                      queries = cut(c, {kHeads, 6});
+    const std::string decay = transposed(cut(a, {kHeads}), {0, 3, 1, 2}), sums = op("CumSum", {decay, scalar(3)});
+    const std::string scores = sum_of_products(unsqueeze(queries, 3), unsqueeze(keys, 2), -1);
+    const std::string weights = op("Mul", {scores, transposed(decays_between(decay, 4, size), {0, 2, 3, 4, 1})});
+    const std::string inside = sum_of_products(unsqueeze(weights, 5), unsqueeze(values, 2), 3);
+    const std::string last = op("Slice", {sums, i64({-1}), i64({kEnd}), i64({3})});
+    const std::string left = unsqueeze(transposed(op("Exp", {op("Sub", {last, sums})}), {0, 2, 3, 1}), 4);
+    const std::string made = sum_of_products(unsqueeze(op("Mul", {keys, left}), 4), unsqueeze(values, 5), 2);
+    const std::string states = op("Concat", {unsqueeze(past, 1), made}, {integer("axis", 1)});
+    const std::string ends =
+        op("Pad", {op("Gather", {sums, scalar(-1)}, {integer("axis", 3)}), i64({0, 0, 1, 0, 0, 0})});
+    const std::string count = op("Add", {extent(values, 1), scalar(1)});
+    const std::string across = transposed(decays_between(ends, 3, count), {0, 3, 2, 1});
+    const std::string next =
+        sum_of_products(unsqueeze(unsqueeze(across, 4), 5), unsqueeze(states, 2), 1);  // [1, chunks + 1, H, E, N]
+    g_.nodes.push_back(
+        onnx::test::node("Gather", {next, scalar(-1)}, {present}, {integer("axis", 1)}, "/Gather" + next));
+    const std::string before = op("Slice", {next, i64({0}), i64({-1}), i64({1})});
+    const std::string of_past = op("Mul", {sum_of_products(unsqueeze(queries, 4), unsqueeze(before, 2), -1),
+                                           unsqueeze(transposed(op("Exp", {sums}), {0, 2, 3, 1}), 4)});
+    const std::string y =
+        op("Add", {op("Reshape", {op("Add", {inside, of_past}), i64({1, -1, kHeads, kSize})}), skipped});
+    return op("Slice", {y, i64({0}), op("Unsqueeze", {tokens_, i64({0})}), i64({1})});
+  }
+
   void add(const std::string& y) { x_ = op("Tanh", {op("Add", {x_, y})}); }
 
   // x [1, C, rows], from `begin` on.

@@ -64,6 +64,33 @@ const Kind kKinds[] = {
        m.attention();
        m.recurrence();
      },
+     true, false, true},
+    {"packed_convolution",
+     [](test::RecurrentModel& m) {
+       m.convolution_of_packed();
+       m.attention();
+     },
+     false},
+    {"mamba_whole",
+     [](test::RecurrentModel& m) {
+       m.mamba(test::RecurrentModel::Scan::kWhole);
+       m.convolution();
+       m.attention();
+       m.mamba(test::RecurrentModel::Scan::kWhole);
+     },
+     true, false, true},
+    {"mamba_chunks",
+     [](test::RecurrentModel& m) {
+       m.mamba(test::RecurrentModel::Scan::kChunks);
+       m.attention();
+       m.mamba(test::RecurrentModel::Scan::kChunks);
+     },
+     true, false, true},
+    {"by_channel",
+     [](test::RecurrentModel& m) {
+       m.recurrence_by_channel();
+       m.attention();
+     },
      true},
     {"one_token",
      [](test::RecurrentModel& m) {
@@ -116,7 +143,7 @@ const Kind kKinds[] = {
        m.recurrence();
        m.attention();
      },
-     true},
+     true, false, true},
 };
 
 class Recurrent : public testing::TestWithParam<Kind> {

@@ -200,6 +200,7 @@ struct DimOps {
     if (d.is_const()) return best;
     for (const auto& [key, term] : d.poly_->terms) {
       const std::vector<AtomPtr>& atoms = term.first.atoms;
+      if (atoms.size() == 1 && atoms[0]->kind == AtomKind::kDiv) best = by_multiples(d, atoms[0], term.second, best);
       if (atoms.size() != 1 || (atoms[0]->kind != AtomKind::kMin && atoms[0]->kind != AtomKind::kMax)) continue;
       const bool above =
           (atoms[0]->kind == AtomKind::kMin) == (term.second > 0);  // its operands give a sum that is no smaller
@@ -212,6 +213,19 @@ struct DimOps {
             best.lo = std::max(best.lo, other.lo);
         } catch (const DimTooLong&) {  // tells nothing more
         }
+    }
+    return best;
+  }
+  // k * div(x, k) lies in [x - k + 1, x], where x is not below 0: of d, in which `count` of these divs are a term.
+  static Interval by_multiples(const Dim& d, const AtomPtr& div, int64_t count, Interval best) {
+    const Dim &x = div->args[0], &k = div->args[1];
+    if (!k.is_const() || k.value() <= 0 || count % k.value() != 0 || x.lower_bound() < 0) return best;
+    const Dim rest = d - from_atom(div) * Dim(count), times = count / k.value();
+    const Dim least = rest + (x - k + Dim(1)) * times, most = rest + x * times;
+    try {
+      best.lo = std::max(best.lo, bounds(count > 0 ? least : most).lo);
+      best.hi = std::min(best.hi, bounds(count > 0 ? most : least).hi);
+    } catch (const DimTooLong&) {  // tells nothing more
     }
     return best;
   }
@@ -285,6 +299,24 @@ struct DimOps {
       rest = rest + Dim(left) * m;
     }
     return {multiple, rest};
+  }
+  // Leaves the remainder that a does: remainders by the same divisor are what they are remainders of.
+  static Dim congruent(const Dim& a, int64_t divisor) {
+    Dim same = 0;
+    for (const auto& [key, term] : terms(a)) {
+      const std::vector<AtomPtr>& atoms = term.first.atoms;
+      if (atoms.empty()) {
+        same = same + Dim(mod_floor(term.second, divisor));
+        continue;
+      }
+      Dim m = term.second;
+      if (atoms.size() == 1 && atoms[0]->kind == AtomKind::kMod && atoms[0]->args[1] == Dim(divisor))
+        m = m * atoms[0]->args[0];
+      else
+        for (const AtomPtr& x : atoms) m = m * from_atom(x);
+      same = same + m;
+    }
+    return same;
   }
   static std::optional<Dim> exact_div(const Dim& a, const Dim& b) {
     const Terms divisor = terms(b);
@@ -457,6 +489,13 @@ Dim dim_div(const Dim& a, const Dim& b) {
 Dim dim_mod(const Dim& a, const Dim& b) {
   if (a.is_const() && b.is_const()) return mod_floor(a.value(), b.value());
   if (dim_exact_div(a, b)) return 0;
+  if (b.is_const() && b.value() > 0) {
+    const Dim same = DimOps::congruent(a, b.value());
+    if (same.is_const()) return mod_floor(same.value(), b.value());
+    // What is missing to a multiple (padding): mod(-S, 4) -> 4 * div(S + 3, 4) - S
+    if (same.upper_bound() <= 0) return same + b * dim_div(b - Dim(1) - same, b);
+    return DimOps::apply(AtomKind::kMod, same, b);
+  }
   return DimOps::apply(AtomKind::kMod, a, b);
 }
 

@@ -161,5 +161,15 @@ TEST(Dim, BoundsOfSizesThatBend) {
   EXPECT_EQ((dim_min(kT, 9) - kT).upper_bound(), 0);
 }
 
+TEST(Dim, PaddedToMultiples) {
+  const ScopedSymbols symbols(StepLimits{256, 32});
+  const Dim missing = dim_mod(Dim(4) - dim_mod(kS, 4), 4), padded = kS + missing;
+  EXPECT_EQ(dim_exact_div(padded, 4), dim_div(kS + Dim(3), 4));
+  EXPECT_EQ(dim_min(kS, padded), kS);
+  EXPECT_EQ(dim_mod(kS + Dim(8), 4), dim_mod(kS, 4));
+  for (int64_t tokens = 1; tokens < 10; ++tokens)
+    EXPECT_EQ(padded.eval(step(tokens, 0)), (tokens + 3) / 4 * 4) << tokens;
+}
+
 }  // namespace
 }  // namespace situ

@@ -41,31 +41,56 @@ std::optional<Dim> apply_binary(const Node& node, const Dim& a, const Dim& b) {
   return std::nullopt;
 }
 
-// Movement (Gather, Slice, Concat ...) of symbolic elements: run the operator on element numbers.
-std::optional<std::vector<Content>> move_elements(const Graph& graph, const Node& node, Evaluator& evaluator,
-                                                  size_t data_operands) {
-  Content all;
+bool moves(const Node& n) {
+  return n.domain.empty() && in(n.op, {"Gather", "Slice", "Unsqueeze", "Squeeze", "Reshape", "Transpose", "Split",
+                                       "Expand", "Flatten", "Tile", "Concat", "GatherElements", "GatherND"});
+}
+
+// Operands of a node that moves elements: the first `data_operands` as the numbers that their elements have in `all`,
+// where they are added; others are constants. Of a matrix no content is kept: the elements are those of what it was
+// moved from, as torch.onnx turns pads into the order of ONNX.
+std::optional<std::vector<Tensor>> element_numbers(const Graph& graph, const Node& node, Evaluator& evaluator,
+                                                   size_t data_operands, Content* all, int depth = 0) {
+  constexpr int kMostMoves = 8;
   std::vector<Tensor> operands;
   for (size_t i = 0; i < node.in.size(); ++i) {
     if (node.in[i] == kNoValue) {
       operands.emplace_back();
       continue;
     }
-    const Value& v = graph.values[node.in[i]];
+    const Value& v = graph.values[static_cast<size_t>(node.in[i])];
     if (i >= data_operands) {
       if (!v.constant.present()) return std::nullopt;
       operands.push_back(v.constant);
       continue;
     }
-    auto content = content_of(graph, node, i);
-    if (!content) return std::nullopt;
-    std::vector<int64_t> ids(content->size());
-    for (size_t k = 0; k < ids.size(); ++k) ids[k] = static_cast<int64_t>(all.size() + k);
-    all.insert(all.end(), content->begin(), content->end());
-    Tensor t = Tensor::vector_i64(ids);
-    operands.push_back(v.info.shape.empty() ? t.reshaped({}) : t);
+    if (const auto content = content_of(graph, node, i)) {
+      std::vector<int64_t> ids(content->size());
+      for (size_t k = 0; k < ids.size(); ++k) ids[k] = static_cast<int64_t>(all->size() + k);
+      all->insert(all->end(), content->begin(), content->end());
+      Tensor t = Tensor::vector_i64(ids);
+      operands.push_back(v.info.shape.empty() ? t.reshaped({}) : t);
+      continue;
+    }
+    if (v.producer < 0 || depth == kMostMoves || v.info.shape.size() < 2) return std::nullopt;
+    const Node& before = graph.nodes[static_cast<size_t>(v.producer)];
+    if (!moves(before) || before.op == "Concat") return std::nullopt;
+    const auto of_it = element_numbers(graph, before, evaluator, 1, all, depth + 1);
+    if (!of_it) return std::nullopt;
+    const Result<std::vector<Tensor>> moved = evaluator.node(before, *of_it);
+    if (!moved.is_ok()) return std::nullopt;
+    const auto at = std::find(before.out.begin(), before.out.end(), node.in[i]) - before.out.begin();
+    operands.push_back((*moved)[static_cast<size_t>(at)]);
   }
-  Result<std::vector<Tensor>> moved = evaluator.node(node, operands);
+  return operands;
+}
+
+// Movement (Gather, Slice, Concat ...) of symbolic elements: run the operator on element numbers.
+std::optional<std::vector<Content>> move_elements(const Graph& graph, const Node& node, Evaluator& evaluator) {
+  Content all;
+  const auto operands = element_numbers(graph, node, evaluator, node.op == "Concat" ? node.in.size() : 1, &all);
+  if (!operands) return std::nullopt;
+  Result<std::vector<Tensor>> moved = evaluator.node(node, *operands);
   if (!moved.is_ok()) return std::nullopt;
   std::vector<Content> results;
   for (const Tensor& t : *moved) {
@@ -172,9 +197,8 @@ void find_content(const Graph& graph, const Node& node, Evaluator& evaluator, st
     infos[0].content = reduce(graph, node, infos[0]);
     return;
   }
-  if (in(node.op, {"Gather", "Slice", "Unsqueeze", "Squeeze", "Reshape", "Transpose", "Split", "Expand", "Flatten",
-                   "Tile", "Concat", "GatherElements", "GatherND"})) {
-    auto moved = move_elements(graph, node, evaluator, node.op == "Concat" ? node.in.size() : 1);
+  if (moves(node)) {
+    auto moved = move_elements(graph, node, evaluator);
     for (size_t i = 0; moved && i < infos.size(); ++i) infos[i].content = (*moved)[i];
     return;
   }

@@ -166,49 +166,50 @@ const std::vector<Pass>& pass_list();
 Status run_passes(PassContext& context, bool literal);
 
 // -- the passes, one file each
-Status lift_extents(PassContext&);         // fixed windows: extents that are numbers become symbols
-Status bind_inputs(PassContext&);          // symbols for batch, new tokens, past; constant inputs
-Status expand_fused(PassContext&);         // contrib and opset 23+ attention, rotary, skip norms
-Status expand_experts(PassContext&);       // contrib mixtures of experts
-Status recognise_experts(PassContext&);    // loops over experts: NonZero of a router's choice
-Status choose_experts(PassContext&);       // experts that compute every row: those that were chosen
-Status fold_extents(PassContext&);         // of an encoder: Shape of what has known extents
-Status check_mask(PassContext&);           // ones in the attention mask hide nothing, and a zero hides a key
-Status unstack_states(PassContext&);       // states stacked in one tensor: each of its own
-Status lift_caches(PassContext&);          // caches of a fixed size, written at positions: rows are appended
-Status find_states(PassContext&);          // past / present pairs from what the outputs are made of
-Status find_logits(PassContext&);          // the output as wide as the table that token ids index
-Status find_switches(PassContext&);        // tables that follow the length of the whole: a long rope's factors
-Status narrow_states(PassContext&);        // states that are cast on their way in and out: the cast moves inside
-Status widen_half(PassContext&);           // half-precision activations in float; weights and states stay half
-Status inline_control(PassContext&);       // If on a known predicate
-Status simplify(PassContext&);             // identities, no-op casts, expands and reshapes; dead nodes
-Status fuse_dequantize(PassContext&);      // DequantizeLinear of a weight into its MatMul
-Status fuse_integer(PassContext&);         // DynamicQuantizeLinear and MatMulInteger: rounded rows and their products
-Status fuse_rounding(PassContext&);        // QuantizeLinear and DequantizeLinear behind it: one elementwise operator
-Status sink_repeats(PassContext&);         // unary operators above the repetition they read
-Status computed_positions(PassContext&);   // positions counted in the mask: fed by the host
-Status recognise_functions(PassContext&);  // norms and activations, by probing
-Status recognise_rotary(PassContext&);     // rotary embeddings, by probing
-Status simplify_rotary(PassContext&);      // parts, orders and repetitions around rotary embeddings
-Status unrepeat_states(PassContext&);      // heads that are repeated before they are cached: cached once
-Status append_windows(PassContext&);       // states that are the last rows, of convolutions: rows are appended
-Status recognise_attention(PassContext&);  // Softmax outwards; masks, ALiBi, repeat_kv by probing
-Status order_single_tokens(PassContext&);  // attention of a fixed window of one token sees no later one
-Status split_products(PassContext&);       // products with repeated heads that attention recognition left
-Status push_selections(PassContext&);      // Slice/Split/Gather above the projection they select from
-Status last_token(PassContext&);           // logits of the last tokens only
-Status spread_repeats(PassContext&);       // elementwise operators on repetitions that were merged with other axes
-Status pack_weights(PassContext&);         // quantised weights in the order in which they are read
-Status pack_integer(PassContext&);         // weights of integer products, and what stands behind these
-Status pack_dense(PassContext&);           // float weights in panels of columns
-Status pack_experts(PassContext&);         // weights of experts, as one matrix
-Status fuse_matmuls(PassContext&);         // gates, norms and residuals into packed products
-Status store_states(PassContext&);         // the element type of attention states
-Status fuse_casts(PassContext&);           // casts to half precision into the kernels that write for them
-Status join_products(PassContext&);        // packed products of the same rows into one call
-Status split_axes(PassContext&);           // rows that are joined in another order: written so
-Status distribute_concat(PassContext&);    // elementwise operators above the Concat they read
+Status lift_extents(PassContext&);          // fixed windows: extents that are numbers become symbols
+Status bind_inputs(PassContext&);           // symbols for batch, new tokens, past; constant inputs
+Status expand_fused(PassContext&);          // contrib and opset 23+ attention, rotary, skip norms
+Status expand_experts(PassContext&);        // contrib mixtures of experts
+Status recognise_experts(PassContext&);     // loops over experts: NonZero of a router's choice
+Status choose_experts(PassContext&);        // experts that compute every row: those that were chosen
+Status fold_extents(PassContext&);          // of an encoder: Shape of what has known extents
+Status check_mask(PassContext&);            // ones in the attention mask hide nothing, and a zero hides a key
+Status unstack_states(PassContext&);        // states stacked in one tensor: each of its own
+Status lift_caches(PassContext&);           // caches of a fixed size, written at positions: rows are appended
+Status find_states(PassContext&);           // past / present pairs from what the outputs are made of
+Status find_logits(PassContext&);           // the output as wide as the table that token ids index
+Status find_switches(PassContext&);         // tables that follow the length of the whole: a long rope's factors
+Status narrow_states(PassContext&);         // states that are cast on their way in and out: the cast moves inside
+Status widen_half(PassContext&);            // half-precision activations in float; weights and states stay half
+Status inline_control(PassContext&);        // If on a known predicate
+Status simplify(PassContext&);              // identities, no-op casts, expands and reshapes; dead nodes
+Status fuse_dequantize(PassContext&);       // DequantizeLinear of a weight into its MatMul
+Status fuse_integer(PassContext&);          // DynamicQuantizeLinear and MatMulInteger: rounded rows and their products
+Status fuse_rounding(PassContext&);         // QuantizeLinear and DequantizeLinear behind it: one elementwise operator
+Status sink_repeats(PassContext&);          // unary operators above the repetition they read
+Status computed_positions(PassContext&);    // positions counted in the mask: fed by the host
+Status recognise_functions(PassContext&);   // norms and activations, by probing
+Status recognise_rotary(PassContext&);      // rotary embeddings, by probing
+Status simplify_rotary(PassContext&);       // parts, orders and repetitions around rotary embeddings
+Status unrepeat_states(PassContext&);       // heads that are repeated before they are cached: cached once
+Status append_windows(PassContext&);        // states that are the last rows, of convolutions: rows are appended
+Status recognise_attention(PassContext&);   // Softmax outwards; masks, ALiBi, repeat_kv by probing
+Status recognise_recurrence(PassContext&);  // states that are read and written by plain operators, by probing
+Status order_single_tokens(PassContext&);   // attention of a fixed window of one token sees no later one
+Status split_products(PassContext&);        // products with repeated heads that attention recognition left
+Status push_selections(PassContext&);       // Slice/Split/Gather above the projection they select from
+Status last_token(PassContext&);            // logits of the last tokens only
+Status spread_repeats(PassContext&);        // elementwise operators on repetitions that were merged with other axes
+Status pack_weights(PassContext&);          // quantised weights in the order in which they are read
+Status pack_integer(PassContext&);          // weights of integer products, and what stands behind these
+Status pack_dense(PassContext&);            // float weights in panels of columns
+Status pack_experts(PassContext&);          // weights of experts, as one matrix
+Status fuse_matmuls(PassContext&);          // gates, norms and residuals into packed products
+Status store_states(PassContext&);          // the element type of attention states
+Status fuse_casts(PassContext&);            // casts to half precision into the kernels that write for them
+Status join_products(PassContext&);         // packed products of the same rows into one call
+Status split_axes(PassContext&);            // rows that are joined in another order: written so
+Status distribute_concat(PassContext&);     // elementwise operators above the Concat they read
 
 // After the passes, where the number of threads is known: attention gets a second output, a workspace in which they
 // share the keys of single tokens, of which one attends to up to `keys`; a step has up to `tokens` of them.

@@ -44,6 +44,7 @@ const std::vector<Pass>& pass_list() {
       {"unrepeat_states", unrepeat_states, PassUse::kOptional},
       {"append_windows", append_windows, PassUse::kOptional},
       {"recognise_attention", recognise_attention, PassUse::kOptional},
+      {"recognise_recurrence", recognise_recurrence, PassUse::kOptional},
       {"order_single_tokens", order_single_tokens, PassUse::kPlaced},
       {"split_products", split_products, PassUse::kOptional},
       {"push_selections", push_selections, PassUse::kOptional},

@@ -182,6 +182,7 @@ Result<std::vector<Tensor>> Prober::evaluate(const std::vector<ValueId>& roots, 
     Result<Tensor> t = demand(root, memo, bind_symbols(*graph_, tokens, past, whole_), 0);
     if (!t.is_ok()) return t.status();
     results.push_back(*t);
+    memo.insert(leaves.begin(), leaves.end());  // those that had no other reader are gone
   }
   return results;
 }

@@ -99,12 +99,14 @@ class Pusher {
              return v == kNoValue || (constant(v) && graph_.values[v].constant.count() == 1);
            });
   }
-  // The constant vector operand of an elementwise node, as long as its last axis, which the other operand has too.
+  // The constant vector operand of an elementwise node ([N], [1, 1, N]), as long as its last axis, which the other
+  // operand has too.
   ValueId bias(const Node& n) const {
     const bool first = constant(n.in[0]);
     const Shape &b = graph_.values[n.in[first ? 0 : 1]].info.shape, &x = graph_.values[n.in[first ? 1 : 0]].info.shape,
                 &y = graph_.values[n.out[0]].info.shape;
-    return b.size() == 1 && b[0] == y.back() && !x.empty() && x.back() == y.back() ? n.in[first ? 0 : 1] : kNoValue;
+    const bool vector = !b.empty() && b.size() <= x.size() && shape_count(b) == b.back();
+    return vector && b.back() == y.back() && x.back() == y.back() ? n.in[first ? 0 : 1] : kNoValue;
   }
 
   // All users of v are selections of columns (perhaps behind one reshape of the last axis). The packed
