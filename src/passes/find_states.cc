@@ -279,10 +279,30 @@ static Status leave_out_passed(PassContext& context) {
   return Status::ok();
 }
 
+// A state without numbers, as a convolution of one tap has, holds nothing: what reads it reads a constant.
+static void drop_empty_states(PassContext& context) {
+  Graph& graph = context.graph;
+  Binding& binding = context.binding;
+  const auto is_empty = [&](ValueId v) {
+    const ValueInfo& info = graph.values[v].info;
+    return info.ranked && shape_is_const(info.shape) && shape_count(info.shape) == Dim(0);
+  };
+  std::erase_if(graph.inputs, [&](ValueId v) {
+    const auto role = binding.inputs.find(v);
+    if (role == binding.inputs.end() || role->second != InputRole::kState || !is_empty(v)) return false;
+    Value& value = graph.values[v];
+    value.constant = Tensor::allocate(value.info.type, shape_values(value.info.shape));
+    binding.inputs.erase(role);
+    return true;
+  });
+  std::erase_if(graph.outputs, [&](ValueId v) { return v != binding.logits && is_empty(v); });
+}
+
 Status find_states(PassContext& context) {
   Graph& graph = context.graph;
   Binding& binding = context.binding;
   binding.states.clear();
+  if (!context.literal) drop_empty_states(context);
   if (context.encoder) return write_sources(context);
   for (const auto& [v, declared] : context.declared_outputs) {
     const Value& value = graph.values[v];
