@@ -117,36 +117,68 @@ TEST_P(StepMemory, EveryAllocationOfAStepFailsInTurn) {
   }
 }
 
-// Of all that a request takes, on either thread: it has an error, or what it has alone, and so has the next one.
+// Of all that requests take, on either thread: each has an error, or what it has alone, and so have the next ones. A
+// prompt that nobody had before is kept anew each time, and others go for it; choices fork; where three have slots for
+// one and a half, some wait, and some give way.
 TEST_P(StepMemory, RequestsToo) {
-  Model model = load(small());
-  const Prompt prompt = some_tokens(20, 3);
-  bool failed = false;
-  const auto ask = [&](const GenerateOptions& options, int64_t failing = 0, int64_t count = 0) {
-    testing::fail_allocations(failing, count);
-    const Result<Generation> g = model.generate(prompt, options, nullptr);
-    failed = testing::fail_allocations(0, 0) > 0;
-    return g.is_ok() && g->finish_reason != FinishReason::kError ? g->output_ids : Tokens();
+  struct Kind {
+    int64_t prompts = 1, beams = 1, choices = 1;
+    PrefixReuse reuse = PrefixReuse::kPrompts;
   };
-  for (const int64_t beams : {1, 2}) {
+  const bool all = std::getenv("SITU_EVERY_ALLOCATION") != nullptr;
+  for (const Kind& kind : {Kind{}, Kind{1, 2}, Kind{1, 1, 2, PrefixReuse::kAll}, Kind{3}}) {
+    LoadOptions load_options = small();
+    if (kind.prompts > 1) load_options.slots = 64;
+    Model model = load(load_options);
     GenerateOptions options;
-    options.max_new_tokens = 4;
+    options.max_new_tokens = kind.prompts > 1 ? 16 : 4;
     options.ignore_eos = true;
-    options.beams = beams;
-    const Tokens want = ask(options);
-    ASSERT_EQ(want.size(), 4u);
+    options.beams = kind.beams;
+    options.choices = kind.choices;
+    bool failed = false;
+    const auto ask = [&](const std::vector<Prompt>& prompts, PrefixReuse reuse, int64_t failing = 0,
+                         int64_t count = 0) {
+      options.prefix_cache = reuse;
+      testing::fail_allocations(failing, count);
+      const Result<std::vector<Generation>> got = model.generate(prompts, options, nullptr);
+      failed = testing::fail_allocations(0, 0) > 0;
+      std::vector<Tokens> tokens(prompts.size());
+      for (size_t i = 0; got.is_ok() && i < got->size(); ++i)
+        if ((*got)[i].finish_reason != FinishReason::kError) tokens[i] = (*got)[i].output_ids;
+      return tokens;
+    };
     const int64_t free = free_slots(model) + model.stats().slots_kept;
     int64_t errors = 0;
     bool more = true;
-    for (int64_t n = 0; more && !HasFailure(); n += n < 200 ? 1 : 7) {
-      const Tokens got = ask(options, n, 1);
+    for (int64_t n = 0; more && !HasFailure(); n += all || n < 150 ? 1 : 11) {
+      std::vector<Prompt> prompts;
+      for (int64_t p = 0; p < kind.prompts; ++p) prompts.emplace_back(some_tokens(20, 3 + n * kind.prompts + p));
+      const std::vector<Tokens> want = ask(prompts, PrefixReuse::kOff), got = ask(prompts, kind.reuse, n, 1);
       more = failed;
-      EXPECT_TRUE(got.empty() || got == want) << "allocation " << n;
-      errors += got.empty();
-      EXPECT_EQ(ask(options), want) << "after allocation " << n;
-      EXPECT_EQ(free_slots(model) + model.stats().slots_kept, free) << "allocation " << n;
+      for (size_t i = 0; i < want.size(); ++i) {
+        ASSERT_EQ(std::ssize(want[i]), options.max_new_tokens);
+        EXPECT_TRUE(got[i].empty() || got[i] == want[i])
+            << "allocation " << n << ", prompt " << i << " of " << kind.prompts << ", " << kind.choices << " choices: "
+            << ::testing::PrintToString(got[i]) << " instead of " << ::testing::PrintToString(want[i]);
+        errors += got[i].empty();
+      }
+      EXPECT_EQ(ask(prompts, kind.reuse), want) << "after allocation " << n;
+      // Rows of prompts and of answers are kept for themselves, in the same slots.
+      if (kind.reuse == PrefixReuse::kPrompts) {
+        EXPECT_EQ(free_slots(model) + model.stats().slots_kept, free) << "allocation " << n;
+      }
     }
     EXPECT_GT(errors, 0);
+    impl_of(model).between_steps([&] {
+      PrefixCache* const prefixes = impl_of(model).prefixes();
+      while (prefixes && prefixes->drop_oldest()) {
+      }
+      return true;
+    });
+    EXPECT_EQ(free_slots(model), free);
+    if (kind.prompts > 1 && !model.has_encoder()) {
+      EXPECT_GT(model.stats().preemptions, 0);
+    }
   }
 }
 
