@@ -73,10 +73,9 @@ const Kind kKinds[] = {
      false},
     {"mamba_whole",
      [](test::RecurrentModel& m) {
-       m.mamba(test::RecurrentModel::Scan::kWhole);
        m.convolution();
-       m.attention();
        m.mamba(test::RecurrentModel::Scan::kWhole);
+       m.attention();
      },
      true, false, true},
     {"mamba_chunks",

@@ -1,6 +1,5 @@
 // Every allocation of a step fails in turn: the step is refused, all sessions are what they were, and the same step
 // then gives what it gives undisturbed.
-#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -125,7 +124,6 @@ TEST_P(StepMemory, RequestsToo) {
     int64_t prompts = 1, beams = 1, choices = 1;
     PrefixReuse reuse = PrefixReuse::kPrompts;
   };
-  const bool all = std::getenv("SITU_EVERY_ALLOCATION") != nullptr;
   for (const Kind& kind : {Kind{}, Kind{1, 2}, Kind{1, 1, 2, PrefixReuse::kAll}, Kind{3}}) {
     LoadOptions load_options = small();
     if (kind.prompts > 1) load_options.slots = 64;
@@ -150,7 +148,7 @@ TEST_P(StepMemory, RequestsToo) {
     const int64_t free = free_slots(model) + model.stats().slots_kept;
     int64_t errors = 0;
     bool more = true;
-    for (int64_t n = 0; more && !HasFailure(); n += all || n < 150 ? 1 : 11) {
+    for (int64_t n = 0; more && !HasFailure(); n += n < 150 ? 1 : sweep_stride(11)) {
       std::vector<Prompt> prompts;
       for (int64_t p = 0; p < kind.prompts; ++p) prompts.emplace_back(some_tokens(20, 3 + n * kind.prompts + p));
       const std::vector<Tokens> want = ask(prompts, PrefixReuse::kOff), got = ask(prompts, kind.reuse, n, 1);

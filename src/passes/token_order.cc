@@ -446,6 +446,16 @@ class Order {
     return kMoves.count(n.op) || (n.def && n.def->placement == Placement::kElementwise);
   }
 
+  // A convolution that sees of each place that alone.
+  bool has_one_tap(const Node& n) const {
+    const auto each = [](const auto& list, int64_t number) {
+      return std::all_of(list.begin(), list.end(), [&](int64_t x) { return x == number; });
+    };
+    const Shape& w = shape(n.in[1]);
+    return std::all_of(w.begin() + 2, w.end(), [](const Dim& d) { return d == Dim(1); }) &&
+           each(n.attr_ints("strides"), 1) && each(n.attr_ints("pads"), 0);
+  }
+
   bool mixes(const Node& n) {
     if (n.out.empty() || !std::any_of(n.out.begin(), n.out.end(), [&](ValueId v) { return data(v); })) return false;
     // Integers are numbers to these; to others they are shapes, axes and places, which follow the step.
@@ -469,6 +479,7 @@ class Order {
                                                  "DenseExperts"};
     if (n.is("Gemm") && n.attr_int("transA", 0) != 0) return many(shape(n.in[0])[0]);
     if (kProducts.count(n.op)) return many(shape(n.in[0]).back());
+    if (n.is("Conv")) return many(shape(n.in[0])[1]) || !has_one_tap(n);
     if (n.is("GatherND")) return data(n.in[0]) && token_axes(shape(n.in[0])) > 0;
     if (n.is("Reshape") && !keeps_tokens(shape(n.in[0]), y)) return true;
     if (!n.def) return true;
