@@ -156,8 +156,8 @@ TEST_P(StepMemory, RequestsToo) {
       for (size_t i = 0; i < want.size(); ++i) {
         ASSERT_EQ(std::ssize(want[i]), options.max_new_tokens);
         EXPECT_TRUE(got[i].empty() || got[i] == want[i])
-            << "allocation " << n << ", prompt " << i << " of " << kind.prompts << ", " << kind.choices << " choices: "
-            << ::testing::PrintToString(got[i]) << " instead of " << ::testing::PrintToString(want[i]);
+            << "allocation " << n << ", prompt " << i << " of " << kind.prompts << ", " << kind.choices
+            << " choices: " << ::testing::PrintToString(got[i]) << " instead of " << ::testing::PrintToString(want[i]);
         errors += got[i].empty();
       }
       EXPECT_EQ(ask(prompts, kind.reuse), want) << "after allocation " << n;

@@ -582,8 +582,7 @@ void Scheduler::make_room(Lane& lane, Job& job, const Status& why) {
   // Slots of those that have ended in this step come back before the next one.
   if (std::any_of(lane.running.begin(), lane.running.end(), [](const auto& j) { return j->decoding->ended(); })) return;
   std::vector<Policy::Running> running;
-  for (const auto& j : lane.running)
-    running.push_back({j->treatment.priority, j->number, j->decoding->may_give_way()});
+  for (const auto& j : lane.running) running.push_back({j->treatment.priority, j->number, j->decoding->may_give_way()});
   const bool alone = lane.running.size() <= 1;
   if (is_needs_one_run(why) && (alone || has_forks(job))) return job.decoding->fail(why);  // no room would help
   const int64_t chosen = alone ? -1 : Policy::victim(running);
