@@ -285,7 +285,8 @@ void Scheduler::step(Lane& lane) {
     constexpr int kMostFailures = 8;
     if (++lane.failures < kMostFailures) return;
     lane.failures = 0;
-    for (const auto& job : lane.running) job->decoding->fail(Status::error(Code::kNoRoom, "out of memory"));
+    for (const auto& job : lane.running.empty() ? lane.waiting : lane.running)
+      job->decoding->fail(Status::error(Code::kNoRoom, "out of memory"));
   }
   settle(lane);
 }
