@@ -420,7 +420,10 @@ TEST_F(GenerationTest, AFlagInterrupts) {
     size_t count = 0;
     const Generation part =
         model.generate(prompt_, options_, [&](const Event&) { return flag = ++count == 5, true; }).value();
-    EXPECT_EQ(part.output_ids, std::vector<int64_t>(plain.output_ids.begin(), plain.output_ids.begin() + 5));
+    // The next step may have begun before the flag was raised.
+    ASSERT_GE(part.output_ids.size(), 5u);
+    ASSERT_LT(part.output_ids.size(), plain.output_ids.size());
+    EXPECT_TRUE(std::equal(part.output_ids.begin(), part.output_ids.end(), plain.output_ids.begin()));
     EXPECT_EQ(part.finish_reason, FinishReason::kCancelled);
     flag = false;
     EXPECT_EQ(model.generate(prompt_, options_, nullptr).value().output_ids, plain.output_ids);

@@ -7,6 +7,7 @@
 #include "generate/greedy.h"
 #include "generate/logprobs.h"
 #include "generate/random.h"
+#include "kernels/params.h"
 
 namespace situ {
 namespace {
@@ -42,6 +43,12 @@ Ranked Candidates::ranked(size_t i) const {
   return {-static_cast<double>(exponent(i)), ids_[i], static_cast<double>(weights_[i])};
 }
 
+// Lists that another token may make longer have room for all: resize() alone would grow by little each time.
+void Candidates::make_room(size_t most) {
+  for (auto* list : {&ids_, &unsure_, &digits_}) list->reserve(most);
+  weights_.reserve(most);
+}
+
 // Without branches, which would be guessed wrong.
 template <typename Wanted>
 void Candidates::keep_those(Wanted wanted) {
@@ -58,6 +65,7 @@ void Candidates::keep_those(Wanted wanted) {
 
 void Candidates::take(std::span<const float> scores, int64_t top_k, float temperature) {
   constexpr float kLowest = std::numeric_limits<float>::lowest();
+  make_room(scores.size() + kAboveSlack);
   const size_t k = static_cast<size_t>(top_k);
   const float least = k > 0 && k < scores.size() ? std::max(kth_largest(scores, k, scratch_), kLowest) : kLowest;
   list_above(scores, std::nextafter(least, -kInfinity), ids_);
@@ -94,6 +102,7 @@ void Candidates::take_top_p(std::span<const float> scores, int64_t best, float t
   scores_ = scores;
   max_ = max;
   temperature_ = temperature;
+  make_room(scores.size() + kAboveSlack);
   scratch_.resize(scores.size());
   const float sum = exp_terms(scores, max, temperature, scratch_), inverse = 1 / sum;
   // Terms above a least one are enough once they come to `mass` of the sum, and to as much as sums may differ: few are,

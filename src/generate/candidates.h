@@ -48,6 +48,7 @@ class Candidates {
   Ranked ranked(size_t i) const;
   double total() const;
   // Leaves those whose number is wanted.
+  void make_room(size_t most);
   template <typename Wanted>
   void keep_those(Wanted wanted);
   void keep_mass(double mass, double all, double negligible, float sure);

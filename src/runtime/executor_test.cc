@@ -14,7 +14,7 @@
 namespace situ {
 namespace {
 
-constexpr int64_t kMostTokens = 96, kCapacity = 400, kWanted = 4;
+constexpr int64_t kMostStepTokens = 96, kCapacity = 400, kWanted = 4;
 constexpr int64_t kLongPiece = 300;
 constexpr int kMostThreads = 5, kFollowing = 3;
 
@@ -79,7 +79,7 @@ void pause(int thread) {
 class ExecutorTest : public ::testing::Test {
  protected:
   const test::TinyDecoder decoder_{3, kMostThreads, kCapacity};
-  const Plan plan_ = decoder_.plan(kMostTokens, kCapacity, kWanted);
+  const Plan plan_ = decoder_.plan(kMostStepTokens, kCapacity, kWanted);
 };
 
 // Pieces of prompts, single tokens of up to four sequences, both in one step, nothing wanted, and many rows.
@@ -166,7 +166,7 @@ TEST(ExecutorOfLongSequences, ThreadsAndNeighboursChangeNoBit) {
 // Attention whose queries are fewer than the step's tokens.
 TEST_F(ExecutorTest, TheLastQueriesAloneGiveTheSame) {
   const test::TinyDecoder few(3, kMostThreads, kCapacity, true);
-  const Plan few_plan = few.plan(kMostTokens, kCapacity, kWanted);
+  const Plan few_plan = few.plan(kMostStepTokens, kCapacity, kWanted);
   for (const int threads : {1, 3}) {
     Machine all(decoder_, plan_, threads), last(few, few_plan, threads);
     for (const auto& [count, wanted] : std::vector<std::pair<int64_t, int64_t>>{{-5, 1}, {-90, 4}, {1, 1}, {-30, 2}})
@@ -177,7 +177,7 @@ TEST_F(ExecutorTest, TheLastQueriesAloneGiveTheSame) {
 // An encoder's attention: of rows that are no tokens of the step.
 TEST(ExecutorOfAnEncoder, AttentionHasItsOwnRows) {
   const test::TinyEncoder encoder;
-  const Plan plan = encoder.plan(kMostTokens, kCapacity, 1);
+  const Plan plan = encoder.plan(kMostStepTokens, kCapacity, 1);
   for (const int threads : {1, 2, 3}) {
     Machine machine(encoder, plan, threads);
     const std::vector<float> want = machine.step({test::TinyEncoder::kRows}, 1);

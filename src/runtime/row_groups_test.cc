@@ -14,7 +14,7 @@
 namespace situ {
 namespace {
 
-constexpr int64_t kMostTokens = 700;
+constexpr int64_t kMostRowTokens = 700;
 
 // ids [1, S] -> Gather -> products one behind the other, of these widths -> logits.
 struct Products {
@@ -39,7 +39,7 @@ struct Products {
   }
 
   Plan plan() const {
-    Result<Plan> plan = make_plan(graph, binding, {kMostTokens, 2 * kMostTokens, kMostTokens});
+    Result<Plan> plan = make_plan(graph, binding, {kMostRowTokens, 2 * kMostRowTokens, kMostRowTokens});
     EXPECT_TRUE(plan.is_ok()) << plan.status().message();
     return std::move(*plan);
   }
@@ -69,7 +69,7 @@ struct Products {
 };
 
 std::vector<float> run(const Products& products, const Plan& plan, int threads, int64_t tokens) {
-  Result<std::unique_ptr<StatePool>> states = StatePool::create(plan.states, {2 * kMostTokens});
+  Result<std::unique_ptr<StatePool>> states = StatePool::create(plan.states, {2 * kMostRowTokens});
   EXPECT_TRUE(states.is_ok());
   std::vector<std::byte> memory(static_cast<size_t>(plan.arena_bytes + plan.io_bytes) + 64);
   std::byte* base = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64);

@@ -10,13 +10,13 @@ namespace {
 
 using namespace test_audio;
 
-constexpr int64_t kRate = 16000;
+constexpr int64_t kSampleRate = 16000;
 
 // Bursts of a tone, 4 a second, from `begin` to `end` (seconds).
 void add_bursts(std::vector<float>& samples, double begin, double end) {
-  const std::vector<float> tone = sine(500, kRate, samples.size());
-  for (auto i = static_cast<size_t>(begin * kRate); i < static_cast<size_t>(end * kRate); ++i)
-    if (i % (kRate / 4) < kRate / 8) samples[i] += tone[i];
+  const std::vector<float> tone = sine(500, kSampleRate, samples.size());
+  for (auto i = static_cast<size_t>(begin * kSampleRate); i < static_cast<size_t>(end * kSampleRate); ++i)
+    if (i % (kSampleRate / 4) < kSampleRate / 8) samples[i] += tone[i];
 }
 
 struct Found {
@@ -33,7 +33,7 @@ Found all_windows(const std::vector<float>& samples, int64_t longest) {
         at += count;
         return count;
       },
-      VoiceActivity::create().value(), kRate, longest);
+      VoiceActivity::create().value(), kSampleRate, longest);
   Found found;
   for (;;) {
     Result<std::optional<SpeechWindow>> window = speech.next();
@@ -51,41 +51,41 @@ Found all_windows(const std::vector<float>& samples, int64_t longest) {
 }
 
 TEST(SpeechWindows, HoldAsManySpansAsFitAndThePausesThatAreShort) {
-  std::vector<float> samples = noise(40 * kRate, 1e-3);
+  std::vector<float> samples = noise(40 * kSampleRate, 1e-3);
   for (const auto& [begin, end] : {std::pair{3.0, 5.0}, {6.0, 8.0}, {14.0, 17.0}, {22.0, 26.0}})
     add_bursts(samples, begin, end);
-  const Found found = all_windows(samples, 10 * kRate);
+  const Found found = all_windows(samples, 10 * kSampleRate);
   ASSERT_EQ(found.windows.size(), 2u);
   // 5 s with a pause of one, and 3 s behind a pause of six, which is left out; 4 s more do not fit.
   ASSERT_EQ(found.windows[0].pieces.pieces.size(), 2u);
-  EXPECT_NEAR(static_cast<double>(found.windows[0].begin()) / kRate, 3, 0.35);
-  EXPECT_NEAR(static_cast<double>(found.windows[0].samples.size()) / kRate, 8.6, 0.5);
-  EXPECT_NEAR(static_cast<double>(found.windows[0].pieces.pieces[1].original) / kRate, 14, 0.35);
-  EXPECT_NEAR(static_cast<double>(found.windows[1].begin()) / kRate, 22, 0.35);
+  EXPECT_NEAR(static_cast<double>(found.windows[0].begin()) / kSampleRate, 3, 0.35);
+  EXPECT_NEAR(static_cast<double>(found.windows[0].samples.size()) / kSampleRate, 8.6, 0.5);
+  EXPECT_NEAR(static_cast<double>(found.windows[0].pieces.pieces[1].original) / kSampleRate, 14, 0.35);
+  EXPECT_NEAR(static_cast<double>(found.windows[1].begin()) / kSampleRate, 22, 0.35);
 }
 
 TEST(SpeechWindows, SpeechThatDoesNotEndIsCutWhereItIsQuietest) {
-  std::vector<float> samples = noise(200 * kRate, 1e-3);
+  std::vector<float> samples = noise(200 * kSampleRate, 1e-3);
   add_bursts(samples, 1, 199);
-  const Found found = all_windows(samples, 10 * kRate);
+  const Found found = all_windows(samples, 10 * kSampleRate);
   ASSERT_GT(found.windows.size(), 19u);
   int64_t end = found.windows[0].begin();
   for (const SpeechWindow& w : found.windows) {
     EXPECT_EQ(w.begin(), end);  // nothing is lost
     ASSERT_EQ(w.pieces.pieces.size(), 1u);
-    EXPECT_LE(w.samples.size(), 10u * kRate);
+    EXPECT_LE(w.samples.size(), 10u * kSampleRate);
     end += static_cast<int64_t>(w.samples.size());
-    if (end > 198 * kRate) break;
-    EXPECT_GE(w.samples.size(), 6u * kRate);
-    EXPECT_GT(end % (kRate / 4), kRate / 8) << "within a burst";
+    if (end > 198 * kSampleRate) break;
+    EXPECT_GE(w.samples.size(), 6u * kSampleRate);
+    EXPECT_GT(end % (kSampleRate / 4), kSampleRate / 8) << "within a burst";
   }
-  EXPECT_NEAR(static_cast<double>(end) / kRate, 199, 0.5);
-  EXPECT_LT(found.most_ahead, 15u * kRate);  // not the whole recording
+  EXPECT_NEAR(static_cast<double>(end) / kSampleRate, 199, 0.5);
+  EXPECT_LT(found.most_ahead, 15u * kSampleRate);  // not the whole recording
 }
 
 TEST(SpeechWindows, SilenceHasNone) {
-  EXPECT_TRUE(all_windows(std::vector<float>(5 * kRate), 10 * kRate).windows.empty());
-  EXPECT_TRUE(all_windows({}, 10 * kRate).windows.empty());
+  EXPECT_TRUE(all_windows(std::vector<float>(5 * kSampleRate), 10 * kSampleRate).windows.empty());
+  EXPECT_TRUE(all_windows({}, 10 * kSampleRate).windows.empty());
 }
 
 }  // namespace
