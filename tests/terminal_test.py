@@ -164,7 +164,7 @@ class TerminalTest(CliTest):
                 answer = json.loads(out)
                 self.assertEqual(answer["finish_reason"], "cancelled")
                 self.assertRegex(err.decode(), r"\A\[.*interrupted.*\]\n\Z")
-        self.assertGreater(len(answer["output_ids"]), 10)
+        self.assertGreater(len(answer["output_ids"]), 0)
         self.assertGreater(answer["decode_ms_per_token"], 0)
 
     def test_a_second_interrupt_kills(self):

@@ -111,6 +111,11 @@ fn read_format(input: &mut Input, size: u32) -> Result<Vec<u8>, Error> {
         PCM | FLOAT => align / channels,
         _ => return Ok(chunk.to_vec()), // the reader says what it makes of it
     };
+    // Wider blocks that the rate of bytes counts too hold samples of which nothing says on which side they stand.
+    let each = if channels > 0 { align / channels } else { 0 };
+    if each > bytes && u32_at(chunk, 8) == rate.saturating_mul(align.into()) {
+        return bad_file(format!("has samples of {bits} bits in {each} bytes each, which are not read"));
+    }
     let align = channels.saturating_mul(bytes);
     let mut short = tag.to_le_bytes().to_vec();
     short.extend_from_slice(&channels.to_le_bytes());
