@@ -4,10 +4,9 @@
 #include <cmath>
 #include <limits>
 
+#include "generate/call_kernel.h"
 #include "generate/greedy.h"
 #include "generate/selection.h"
-#include "kernels/kernel.h"
-#include "kernels/params.h"
 
 namespace situ {
 namespace {
@@ -15,14 +14,9 @@ namespace {
 // By the kernel: 49,152 exponentials of the standard library take 0.25 ms.
 void run_softmax(std::span<const float> logits, std::span<float> to, bool log) {
   const View x = row_view(logits.data(), static_cast<int64_t>(logits.size()));
-  View y = row_view(to.data(), static_cast<int64_t>(to.size()));
+  const View y = row_view(to.data(), static_cast<int64_t>(to.size()));
   const SoftmaxParams params{0, false, log};
-  KernelCall call;
-  call.in = &x;
-  call.out = &y;
-  call.in_count = call.out_count = 1;
-  call.params = &params;
-  kernels().softmax(call, 0, 1);
+  call_kernel(kernels().softmax, x, {&y, 1}, &params);
 }
 
 }  // namespace
@@ -57,13 +51,7 @@ float exp_terms(std::span<const float> logits, float largest, float temperature,
   const View x = row_view(logits.data(), std::ssize(logits)),
              y[2] = {row_view(to.data(), std::ssize(to)), row_view(&sum, 1)};
   const ExpTermsParams params{temperature, largest};
-  KernelCall call;
-  call.in = &x;
-  call.in_count = 1;
-  call.out = y;
-  call.out_count = 2;
-  call.params = &params;
-  kernels().exp_terms(call, 0, 1);
+  call_kernel(kernels().exp_terms, x, y, &params);
   return sum;
 }
 

@@ -1,7 +1,6 @@
 #include "generate/random.h"
 
-#include "kernels/kernel.h"
-#include "kernels/params.h"
+#include "generate/call_kernel.h"
 
 namespace situ {
 
@@ -23,12 +22,7 @@ void TokenNumbers::first_digits(std::span<const uint32_t> ids, std::span<uint32_
   const View x = row_view(ids.data(), DType::kU32, static_cast<int64_t>(ids.size())),
              y = row_view(digits.data(), DType::kU32, static_cast<int64_t>(ids.size()));
   const RandomWordsParams params{seed_, position_};
-  KernelCall call;
-  call.in = &x;
-  call.out = &y;
-  call.in_count = call.out_count = 1;
-  call.params = &params;
-  kernels().random_words(call, 0, 1);
+  call_kernel(kernels().random_words, x, {&y, 1}, &params);
 }
 
 double TokenNumbers::exact(uint32_t id, uint32_t digits) const {

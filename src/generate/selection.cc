@@ -6,8 +6,7 @@
 #include <functional>
 #include <limits>
 
-#include "kernels/kernel.h"
-#include "kernels/params.h"
+#include "generate/call_kernel.h"
 
 namespace situ {
 
@@ -35,13 +34,7 @@ namespace {
 void run_above(KernelFn kernel, std::span<const float> shares, float least, std::span<const View> to) {
   const View x = row_view(shares.data(), static_cast<int64_t>(shares.size()));
   const AboveParams params{least};
-  KernelCall call;
-  call.in = &x;
-  call.in_count = 1;
-  call.out = to.data();
-  call.out_count = static_cast<int>(to.size());
-  call.params = &params;
-  kernel(call, 0, 1);
+  call_kernel(kernel, x, to, &params);
 }
 
 // Of many, those with keys around the one that is looked for, which come first in `ranked` then: keys are counted into

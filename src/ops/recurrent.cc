@@ -18,7 +18,7 @@ Status only_default(InferContext& c, const char* name, int64_t fallback) {
                 std::to_string(fallback));
 }
 
-Status need_rank(InferContext& c, size_t i, const char* name, size_t least, size_t most) {
+Status need_operand_rank(InferContext& c, size_t i, const char* name, size_t least, size_t most) {
   SITU_RETURN_IF_ERROR(c.need(i, name));
   const Shape& s = c.input(i).shape;
   if (s.size() >= least && s.size() <= most) return Status::ok();
@@ -58,9 +58,9 @@ struct Heads {
   int64_t results() const { return std::max(q, v); }
 };
 Status heads_of(InferContext& c, int64_t q_heads, int64_t v_heads, Heads* h) {
-  SITU_RETURN_IF_ERROR(need_rank(c, 0, "query", 3, 3));
-  SITU_RETURN_IF_ERROR(need_rank(c, 1, "key", 3, 3));
-  SITU_RETURN_IF_ERROR(need_rank(c, 2, "value", 3, 3));
+  SITU_RETURN_IF_ERROR(need_operand_rank(c, 0, "query", 3, 3));
+  SITU_RETURN_IF_ERROR(need_operand_rank(c, 1, "key", 3, 3));
+  SITU_RETURN_IF_ERROR(need_operand_rank(c, 2, "value", 3, 3));
   const Shape &q = c.input(0).shape, &k = c.input(1).shape, &v = c.input(2).shape;
   h->q = q_heads;
   h->v = v_heads;
@@ -86,7 +86,7 @@ Status check_gates(InferContext& c, const Heads& h, bool decays, bool delta) {
   const Shape& q = c.input(0).shape;
   for (const auto& [i, name, read] : {std::tuple{size_t{4}, "decay", decays}, {size_t{5}, "beta", delta}}) {
     if (!read) continue;
-    SITU_RETURN_IF_ERROR(need_rank(c, i, name, 3, 3));
+    SITU_RETURN_IF_ERROR(need_operand_rank(c, i, name, 3, 3));
     if (c.input(i).shape[0] != q[0] || c.input(i).shape[1] != q[1])
       return c.fail(std::string(name) + " " + shape_str(c.input(i).shape) + " has no row for each token of query " +
                     shape_str(q));
@@ -128,8 +128,8 @@ Status infer_conv_with_state(InferContext& c) {
   SITU_RETURN_IF_ERROR(only_default(c, "state_length", 0));
   SITU_RETURN_IF_ERROR(only_default(c, "input_channel_offset", 0));
   SITU_RETURN_IF_ERROR(only_default(c, "input_channels", 0));
-  SITU_RETURN_IF_ERROR(need_rank(c, 0, "input", 3, 3));
-  SITU_RETURN_IF_ERROR(need_rank(c, 1, "weight", 3, 3));
+  SITU_RETURN_IF_ERROR(need_operand_rank(c, 0, "input", 3, 3));
+  SITU_RETURN_IF_ERROR(need_operand_rank(c, 1, "weight", 3, 3));
   const Shape &x = c.input(0).shape, &w = c.input(1).shape;
   const int64_t dilation = c.node.attr_int("dilation", 1), window = c.node.attr_int("state_window", 0);
   const bool last = c.node.attr_int("channels_last", 0) != 0;
@@ -171,7 +171,7 @@ Status infer_linear_attention(InferContext& c) {
 //   -> decay = decay_scale * Softplus(a + dt_bias), beta = Sigmoid(b)
 Status infer_attention_gate(InferContext& c) {
   SITU_RETURN_IF_ERROR(at_most_inputs(c, 4));
-  SITU_RETURN_IF_ERROR(need_rank(c, 0, "a", 3, 3));
+  SITU_RETURN_IF_ERROR(need_operand_rank(c, 0, "a", 3, 3));
   const Shape a = c.input(0).shape;
   SITU_RETURN_IF_ERROR(need_shape(c, 1, "dt_bias", {a[2]}));
   SITU_RETURN_IF_ERROR(need_shape(c, 2, "decay_scale", {a[2]}));
@@ -192,10 +192,10 @@ Status infer_gated_delta_net(InferContext& c) {
   SITU_RETURN_IF_ERROR(need_word(c, "beta_activation", "none", {"none", "sigmoid"}));
   SITU_RETURN_IF_ERROR(only_default(c, "state_update_capacity", 0));
   if (c.has(3)) return c.fail("input 3 (cu_seqlens): texts of several lengths side by side are not supported");
-  SITU_RETURN_IF_ERROR(need_rank(c, 6, "initial_state", 4, 4));
+  SITU_RETURN_IF_ERROR(need_operand_rank(c, 6, "initial_state", 4, 4));
   const Shape &q = c.input(0).shape, &state = c.input(6).shape;
   const bool packed = !c.has(1);
-  SITU_RETURN_IF_ERROR(need_rank(c, 0, "query", packed ? 2 : 3, packed ? 3 : 4));
+  SITU_RETURN_IF_ERROR(need_operand_rank(c, 0, "query", packed ? 2 : 3, packed ? 3 : 4));
   if (packed != !c.has(2)) return c.fail("one of inputs 1 (key) and 2 (value) is missing");
   for (size_t i = 1; i < 4; ++i)
     if (!state[i].is_const()) return c.fail("initial_state " + shape_str(state) + " has no known heads");
@@ -239,8 +239,8 @@ Status infer_gated_delta_net(InferContext& c) {
 Status infer_gated_rms_norm(InferContext& c) {
   SITU_RETURN_IF_ERROR(at_most_inputs(c, 3));
   SITU_RETURN_IF_ERROR(need_word(c, "activation", "silu", {"silu", "swish", "sigmoid"}));
-  SITU_RETURN_IF_ERROR(need_rank(c, 0, "X", 1, kMaxRank - 1));
-  SITU_RETURN_IF_ERROR(need_rank(c, 1, "scale", 1, 1));
+  SITU_RETURN_IF_ERROR(need_operand_rank(c, 0, "X", 1, kMaxRank - 1));
+  SITU_RETURN_IF_ERROR(need_operand_rank(c, 1, "scale", 1, 1));
   const Shape &x = c.input(0).shape, &scale = c.input(1).shape;
   if (!scale[0].is_const() || scale[0].value() < 1 || !x.back().is_const() || x.back().value() % scale[0].value() != 0)
     return c.fail("X " + shape_str(x) + " is no multiple of scale " + shape_str(scale));
@@ -252,7 +252,7 @@ Status infer_gated_rms_norm(InferContext& c) {
 Status infer_gated_add(InferContext& c) {
   SITU_RETURN_IF_ERROR(at_most_inputs(c, 4));
   if (c.has(3)) return c.fail("input 3 (gate_weight) is not supported on a CPU");
-  SITU_RETURN_IF_ERROR(need_rank(c, 0, "X", 1, kMaxRank));
+  SITU_RETURN_IF_ERROR(need_operand_rank(c, 0, "X", 1, kMaxRank));
   const Shape& x = c.input(0).shape;
   SITU_RETURN_IF_ERROR(need_shape(c, 1, "Y", x));
   Shape rows = x;

@@ -7,7 +7,7 @@
 namespace situ {
 namespace {
 
-std::string joined(const std::vector<std::string>& words, const char* between) {
+std::string joined_names(const std::vector<std::string>& words, const char* between) {
   std::string text;
   for (const std::string& w : words) text += (text.empty() ? "" : between) + w;
   return text;
@@ -31,7 +31,8 @@ std::string other_variants(const ModelFolder& folder, const ModelFiles& files, c
   });
   if (common.empty()) return "";
   const std::string best = common.front(),
-                    also = common.size() > 1 ? " (or " + joined({common.begin() + 1, common.end()}, ", ") + ")" : "";
+                    also =
+                        common.size() > 1 ? " (or " + joined_names({common.begin() + 1, common.end()}, ", ") + ")" : "";
   std::vector<std::string> options;
   for (const std::string& graph : graphs) {
     std::string option = by_file                           ? graph + (best == "fp32" ? "" : "_" + best) + ".onnx"
@@ -39,7 +40,7 @@ std::string other_variants(const ModelFolder& folder, const ModelFiles& files, c
                                                            : "--variant " + best;
     if (std::count(options.begin(), options.end(), option) == 0) options.push_back(std::move(option));
   }
-  return "there are other variants: take " + joined(options, " ") + also;
+  return "there are other variants: take " + joined_names(options, " ") + also;
 }
 
 }  // namespace situ

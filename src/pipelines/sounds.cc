@@ -13,7 +13,7 @@ namespace situ {
 namespace {
 
 // The audio encoder's one input: floats [windows, mels, frames].
-Result<std::string> find_input(const MediaEncoder& encoder, const MelConfig& mel) {
+Result<std::string> find_sound_input(const MediaEncoder& encoder, const MelConfig& mel) {
   const Graph& graph = encoder.model.graph;
   std::string inputs;
   for (const ValueId v : graph.inputs) inputs += (inputs.empty() ? "" : ", ") + graph.describe(v);
@@ -92,7 +92,7 @@ Result<ReadSounds> read_sounds(const Model::Impl& m, std::span<const Part* const
   if (!rows.is_ok()) return rows.status().with_context((m.folder.folder / "config.json").string());
   const Result<MelConfig> mel = MelConfig::of_folder(m.folder.folder);
   if (!mel.is_ok()) return mel.status();
-  const Result<std::string> input = find_input(*sound, *mel);
+  const Result<std::string> input = find_sound_input(*sound, *mel);
   if (!input.is_ok()) return input.status();
   const Result<LogMel> log_mel = LogMel::create(*mel);
   if (!log_mel.is_ok()) return log_mel.status();

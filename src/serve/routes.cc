@@ -37,7 +37,7 @@ std::string query_value(std::string_view query, std::string_view name) {
   return "";
 }
 
-double number(int64_t n) { return static_cast<double>(n); }
+double as_number(int64_t n) { return static_cast<double>(n); }
 
 Json model_entry(const Hosted& h, const std::string& name) {
   return {{"id", name},
@@ -201,22 +201,22 @@ void Server::show_metrics(Call& call) {
   };
   static const Family families[] = {
       {"situ_requests_running", "gauge", "Requests that steps take part of.",
-       [](const Stats& s) { return number(s.running); }},
+       [](const Stats& s) { return as_number(s.running); }},
       {"situ_requests_waiting", "gauge", "Requests that wait for slots.",
-       [](const Stats& s) { return number(s.waiting); }},
-      {"situ_slots", "gauge", "Tokens that the state has room for.", [](const Stats& s) { return number(s.slots); }},
+       [](const Stats& s) { return as_number(s.waiting); }},
+      {"situ_slots", "gauge", "Tokens that the state has room for.", [](const Stats& s) { return as_number(s.slots); }},
       {"situ_slots_used", "gauge", "Of these, what requests have; kept prefixes do not count.",
-       [](const Stats& s) { return number(s.slots - s.slots_free - s.slots_kept); }},
+       [](const Stats& s) { return as_number(s.slots - s.slots_free - s.slots_kept); }},
       {"situ_prompt_tokens_total", "counter", "Tokens of prompts.",
-       [](const Stats& s) { return number(s.prompt_tokens); }},
+       [](const Stats& s) { return as_number(s.prompt_tokens); }},
       {"situ_cached_tokens_total", "counter", "Of these, what was kept of earlier requests.",
-       [](const Stats& s) { return number(s.cached_tokens); }},
+       [](const Stats& s) { return as_number(s.cached_tokens); }},
       {"situ_answer_tokens_total", "counter", "Tokens of answers.",
-       [](const Stats& s) { return number(s.answer_tokens); }},
+       [](const Stats& s) { return as_number(s.answer_tokens); }},
       {"situ_preemptions_total", "counter", "Requests that gave their slots up and began anew.",
-       [](const Stats& s) { return number(s.preemptions); }},
+       [](const Stats& s) { return as_number(s.preemptions); }},
       {"situ_bytes_copied_total", "counter", "Bytes that existed elsewhere.",
-       [](const Stats& s) { return number(s.bytes_copied); }},
+       [](const Stats& s) { return as_number(s.bytes_copied); }},
   };
   std::vector<std::pair<std::string, Stats>> stats;
   std::vector<std::pair<std::string, double>> loaded;
