@@ -52,7 +52,7 @@ if [ -n "$pip" ]; then
 else
   python=$source_dir/.venv/bin/python
   quietly "$folder/configure.log" cmake -S "$source_dir/src/python" -B "$folder/module" -G Ninja -DCMAKE_BUILD_TYPE=Debug \
-    "-DCMAKE_CXX_FLAGS_DEBUG=-O0" "-DCMAKE_PREFIX_PATH=$folder/prefix" "-DPython_EXECUTABLE=$python"
+    "-DCMAKE_CXX_FLAGS_DEBUG=-O0" -DCMAKE_UNITY_BUILD=ON "-DCMAKE_PREFIX_PATH=$folder/prefix" "-DPython_EXECUTABLE=$python"
   quietly "$folder/build.log" cmake --build "$folder/module"
   rm -rf "$folder/package"
   quietly "$folder/install.log" cmake --install "$folder/module" --component python --prefix "$folder/package"

@@ -107,7 +107,7 @@ TEST_P(StepMemory, EveryAllocationOfAStepFailsInTurn) {
     EXPECT_GT(n, 0);
     EXPECT_EQ(free_slots(used), slots);
     // A model is loaded for each of these.
-    const int64_t stride = sweep_stride(7);
+    const int64_t stride = sweep_stride(11);
     n = 0;
     for (bool more = true; more && !HasFailure(); n += stride) {
       Model unused = load(small());
@@ -148,7 +148,7 @@ TEST_P(StepMemory, RequestsToo) {
     const int64_t free = free_slots(model) + model.stats().slots_kept;
     int64_t errors = 0;
     bool more = true;
-    for (int64_t n = 0; more && !HasFailure(); n += n < 150 ? 1 : sweep_stride(11)) {
+    for (int64_t n = 0; more && !HasFailure(); n += n < 100 ? 1 : sweep_stride(17)) {
       std::vector<Prompt> prompts;
       for (int64_t p = 0; p < kind.prompts; ++p) prompts.emplace_back(some_tokens(20, 3 + n * kind.prompts + p));
       const std::vector<Tokens> want = ask(prompts, PrefixReuse::kOff), got = ask(prompts, kind.reuse, n, 1);
@@ -189,7 +189,7 @@ TEST_P(StepMemory, SessionsAndNaiveSteps) {
     Session want = session_of(model, 1, some_tokens(4, 1));
     const std::vector<float> logits = copy_of(want.step(some_tokens(2, 2)).value());
     // The naive mode allocates every value anew: some of them.
-    const int64_t stride = naive ? 23 : sweep_stride(3);
+    const int64_t stride = naive ? sweeping() ? 23 : 61 : sweep_stride(7);
     bool more = true;
     for (int64_t n = 0; more && !HasFailure(); n += stride)
       for (const int64_t count : {int64_t{1}, kAll}) {

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "base/scratch.h"
+#include "base/sweep_for_tests.h"
 #include "ops/infer.h"
 
 namespace situ {
@@ -223,7 +224,7 @@ TEST(OpFuzz, random_operands_never_crash) {
   const char* seed_text = std::getenv("SITU_TEST_SEED");
   const char* rounds_text = std::getenv("SITU_FUZZ_ROUNDS");
   const unsigned seed = seed_text ? static_cast<unsigned>(std::atoll(seed_text)) : std::random_device{}();
-  const int rounds = rounds_text ? std::atoi(rounds_text) : 300;
+  const int rounds = rounds_text ? std::atoi(rounds_text) : static_cast<int>(300 / sweep_stride(3));
   std::cout << "SITU_TEST_SEED=" << seed << std::endl;
   Fuzz fuzz(seed);
   const bool all = std::getenv("SITU_FUZZ_ALL") != nullptr;
