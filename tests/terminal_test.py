@@ -214,7 +214,7 @@ class TerminalTest(CliTest):
     def test_every_command_ends_with_130(self):
         text = self.folder / "text"
         text.write_text("abc def " * 100000)
-        for arguments in (["perplexity", self.model, text, "--context", 16, "--stride", 1], ["bench", self.model, "-p", 4, "-n", 40, "--reps", 1000000]):
+        for arguments in (["perplexity", self.model, text, "--context", 16, "--stride", 1], ["bench", self.model, "--streams", 2, "--requests", 100000, "--prompt", "4-4", "--answer", "40-40"]):
             with self.subTest(arguments[0]), self.start(*arguments) as process:
                 time.sleep(0.5)
                 self.assertIsNone(process.poll())
