@@ -357,8 +357,9 @@ Result<std::span<const float>> Session::step(std::span<const int64_t> tokens, st
       impl_->logits.resize(static_cast<size_t>(impl_->model->vocabulary));
       logits = impl_->logits;
     }
-    SITU_RETURN_IF_ERROR(impl_->model->between_steps(
-        [&] { return or_out_of_memory([&] { return impl_->strand().step(tokens, logits.data()); }); }));
+    SITU_RETURN_IF_ERROR(impl_->model->between_steps([&] {
+      return or_out_of_memory([&] { return impl_->model->step({{nullptr, tokens}, &impl_->strand()}, logits.data()); });
+    }));
     return std::span<const float>(logits);
   });
 }
@@ -550,7 +551,7 @@ Result<std::vector<Model::Logits>> Model::step(std::span<const Feed> feeds, std:
       const Status status = impl_->check_session(feeds, i);
       rows.push_back(status.is_ok() ? Logits(std::span<const float>()) : Logits(status));
       if (!status.is_ok()) continue;
-      good.push_back({&feeds[i].session->impl_->strand(), feeds[i].tokens});
+      good.push_back({{nullptr, feeds[i].tokens}, &feeds[i].session->impl_->strand()});
       number.push_back(i);
     }
     if (logits.empty()) {  // a place for all of them, which the first one keeps
@@ -559,15 +560,12 @@ Result<std::vector<Model::Logits>> Model::step(std::span<const Feed> feeds, std:
       place.resize(good.size() * static_cast<size_t>(impl_->vocabulary));
       logits = place;
     }
-    const auto add = [&](size_t i, std::span<const float> row) {
-      rows[number[i]] = row;
-      return Status::ok();
-    };
-    Result<std::vector<Status>> refused =
-        impl_->between_steps([&] { return or_out_of_memory([&] { return impl_->step(good, add, logits.data()); }); });
-    if (!refused.is_ok()) return refused.status();
+    std::vector<Impl::Feed*> fed;
+    for (Impl::Feed& f : good) fed.push_back(&f);
+    SITU_RETURN_IF_ERROR(
+        impl_->between_steps([&] { return or_out_of_memory([&] { return impl_->step(fed, logits.data()); }); }));
     for (size_t i = 0; i < good.size(); ++i)
-      if (!(*refused)[i].is_ok()) rows[number[i]] = std::move((*refused)[i]);
+      rows[number[i]] = good[i].refused.is_ok() ? Logits(good[i].logits[0]) : Logits(good[i].refused);
     return rows;
   });
 }

@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -275,11 +277,22 @@ Result<std::unique_ptr<Encoding>> InPlaceEngine::encoding(const Sequence& sequen
   return media_->encoding({prompt, base, sequence.media().first_position(base)}, input);
 }
 
-// A step with rows of encoders, which lie where their sequences have them; those of text are looked up before.
-Status InPlaceEngine::run_media(std::vector<Segment> segments, int64_t wanted, float* to) {
+Program& InPlaceEngine::program_of(int64_t tokens, int64_t past, bool prompt) const {
+  return tokens == 1 && !prompt && !(compiled_.first_only && past == 0) ? *decode_ : *prefill_;
+}
+
+// A run of one program. Rows of encoders lie where their sequences have them; beside them those of text are looked up
+// before.
+Status InPlaceEngine::run(std::span<Segment> segments, int64_t wanted, float* to) {
+  token_rows_ = 0;
+  const auto has_rows = [](const Segment& s) { return s.embeddings != nullptr; };
+  if (std::none_of(segments.begin(), segments.end(), has_rows)) {
+    const Segment& s = segments[0];
+    ran_ = segments.size() == 1 ? &program_of(s.count, s.past, s.prompt) : prefill_.get();
+    return ran_->run({segments, wanted, to}, ledger_);
+  }
   std::vector<Segment> text;
-  for (const Segment& s : segments)
-    if (!s.embeddings) text.push_back(s);
+  std::copy_if(segments.begin(), segments.end(), std::back_inserter(text), std::not_fn(has_rows));
   if (!text.empty()) {
     Result<std::byte*> rows = media_->look_up(text);
     if (!rows.is_ok()) return rows.status();
@@ -287,7 +300,7 @@ Status InPlaceEngine::run_media(std::vector<Segment> segments, int64_t wanted, f
       if (!s.embeddings) s.embeddings = std::exchange(*rows, *rows + s.count * media_->row_bytes());
   }
   ran_ = behind_.get();
-  return behind_->run({segments, wanted, to, {&segments[0].embeddings, 1}}, ledger_);
+  return ran_->run({segments, wanted, to, {&segments[0].embeddings, 1}}, ledger_);
 }
 
 Status InPlaceEngine::check_source(const Sequence& sequence) const {
@@ -404,20 +417,8 @@ InPlaceEngine::~InPlaceEngine() {
   if (memory_) munmap(memory_, static_cast<size_t>(memory_bytes_));
 }
 
-Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens, float* to) {
-  if (tokens.empty()) return Status::error(Code::kInvalidArgument, "a step needs at least one token");
-  SITU_RETURN_IF_ERROR(check_source(sequence));
-  sequence.media().match(sequence.length(), tokens);
-  const Feed feed{&sequence, tokens};
-  SITU_RETURN_IF_ERROR(follow_length(feed, {}));
-  if (tokens.size() == 1 || !one_sequence().empty()) return step_one(feed, to);
-  Status refused;
-  const Status done = step({&feed, 1}, [](size_t, std::span<const float>) { return Status::ok(); }, {&refused, 1}, to);
-  return done.is_ok() ? refused : done;
-}
-
 // A step of one sequence. Where no logits are wanted it is a piece of a prompt.
-Status InPlaceEngine::step_one(const Feed& feed, float* to) {
+Status InPlaceEngine::step_one(Feed& feed, float*& to) {
   Sequence& sequence = *feed.sequence;
   const std::span<const int64_t> tokens = feed.tokens;
   const std::string& mixing = compiled_.prompt.order.mixing;
@@ -427,7 +428,6 @@ Status InPlaceEngine::step_one(const Feed& feed, float* to) {
                                             "), and cannot be fed in parts: by " + mixing +
                                             " tokens depend on later ones");
   const bool piece = feed.wanted == 0;
-  token_rows_ = 0;
   Undo undo(*this, sequence);
   // Other prompts may begin as this one: what whole states are before its last token, whose logits are wanted, is
   // known.
@@ -447,6 +447,8 @@ Status InPlaceEngine::step_one(const Feed& feed, float* to) {
     begin += static_cast<size_t>(*fed);
   }
   remember(feed);
+  Feed* const fed = &feed;
+  SITU_RETURN_IF_ERROR(read_rows({&fed, 1}, to));
   undo.keep();
   return Status::ok();
 }
@@ -510,6 +512,12 @@ bool InPlaceEngine::has_replaced_states() const {
   const auto& states = prefill_plan_.states;
   return std::any_of(states.begin(), states.end(),
                      [](const StateLayout& s) { return s.pair.rule == StateRule::kReplace; });
+}
+
+Segment with_runs(Segment segment, const Sequence& sequence) {
+  segment.runs = sequence.runs().data();
+  segment.run_count = static_cast<int>(sequence.runs().size());
+  return segment;
 }
 
 Segment segment_of(const Sequence& sequence, std::span<const int64_t> tokens, int64_t past, int64_t first_slot,
@@ -576,54 +584,35 @@ Result<std::vector<float>> InPlaceEngine::attended(Sequence& sequence, std::span
   if (slots->length < count)
     return Status::error(Code::kNoRoom, "no " + std::to_string(count) + " slots in a row for an alignment");
   SITU_RETURN_IF_ERROR(take_state_slot(sequence, sequence.length()));
-  Segment segment = segment_of(sequence, tokens, 0, slots->first_slot, true);
-  segment.runs = sequence.runs().data();
-  segment.run_count = static_cast<int>(sequence.runs().size());
+  const Segment segment = with_runs(segment_of(sequence, tokens, 0, slots->first_slot, true), sequence);
   return attending_->run(segment, heads, ledger_);
 }
 
+// The next of these tokens, as many as get slots in one run. `prompt`: they are a piece of one; `last`: the logits
+// after the last of them are wanted; `all`: tokens of the step. Whoever calls it undoes it.
 Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool prompt, bool last,
                                          float* to, int64_t all) {
   const int64_t past = sequence.length();
-  const Result<Run> slots = take_slots(sequence, static_cast<int64_t>(tokens.size()), all);
+  const Result<Run> slots = take_slots(sequence, std::ssize(tokens), all);
   if (!slots.is_ok()) return slots.status();
-  const bool first = compiled_.first_only && past == 0;
-  if ((first || !compiled_.prompt.order.mixing.empty()) && slots->length < static_cast<int64_t>(tokens.size())) {
-    sequence.rewind(past);
+  const bool at_once = (compiled_.first_only && past == 0) || !compiled_.prompt.order.mixing.empty();
+  if (at_once && slots->length < std::ssize(tokens))
     return Status::error(Code::kNoRoom, "the state is full: " + std::to_string(tokens.size()) +
                                             " tokens that are computed together need as many slots in a row");
-  }
-  last = last && static_cast<size_t>(slots->length) == tokens.size();
+  last = last && slots->length == std::ssize(tokens);
   tokens = tokens.first(static_cast<size_t>(slots->length));
-  Program& program = tokens.size() == 1 && !first && !prompt ? *decode_ : *prefill_;
-  if (program.needs_contiguous() && !sequence.contiguous()) {
-    sequence.rewind(past);
-    return needs_one_run();
-  }
-  if (Status room = take_state_slot(sequence, sequence.length()); !room.is_ok()) {
-    sequence.rewind(past);
-    return room;
-  }
-  Segment segment = segment_of(sequence, tokens, past, slots->first_slot, prompt);
-  segment.runs = sequence.runs().data();
-  segment.run_count = static_cast<int>(sequence.runs().size());
-  const int64_t wanted = last ? 1 : 0;
-  ran_ = &program;
-  const Status done = segment.embeddings ? run_media({segment}, wanted, last ? to : nullptr)
-                                         : program.run({{&segment, 1}, wanted, last ? to : nullptr}, ledger_);
-  if (!done.is_ok()) {
-    sequence.rewind(past);
-    return done;
-  }
-  if (!compiled_.prompt.order.mixing.empty()) sequence.tie(static_cast<int64_t>(tokens.size()));
+  if (program_of(slots->length, past, prompt).needs_contiguous() && !sequence.contiguous()) return needs_one_run();
+  SITU_RETURN_IF_ERROR(take_state_slot(sequence, sequence.length()));
+  Segment segment = with_runs(segment_of(sequence, tokens, past, slots->first_slot, prompt), sequence);
+  SITU_RETURN_IF_ERROR(run({&segment, 1}, last ? 1 : 0, last ? to : nullptr));
+  if (!compiled_.prompt.order.mixing.empty()) sequence.tie(slots->length);
   step_done(sequence);
-  if (last) SITU_RETURN_IF_ERROR(read_logits(ran_->logits(), 0, to));
-  return static_cast<int64_t>(tokens.size());
+  return slots->length;
 }
 
 // The last row but `before_last`. Logits of half or double precision are converted (new values); float ones are read
 // where they are, unless they have gaps, or are wanted elsewhere (`to`).
-Status InPlaceEngine::read_logits(const View& view, int64_t before_last, float* to) {
+Result<std::span<const float>> InPlaceEngine::read_logits(const View& view, int64_t before_last, float* to) {
   if (view.rank < 1 || view.count() == 0) return Status::error("the logits are empty or a scalar");
   if (view.type != DType::kF32 && view.type != DType::kF16 && view.type != DType::kBF16 && view.type != DType::kF64)
     return Status::error(std::string("logits of type ") + dtype_name(view.type));
@@ -636,21 +625,19 @@ Status InPlaceEngine::read_logits(const View& view, int64_t before_last, float* 
     offset += (view.dims[i] - 1 - (view.dims[i] > 1 ? before_last : 0)) * view.strides[i];
   last.data += offset * dtype_bytes(view.type);
   const int64_t width = last.dims[0];
-  if (view.type == DType::kF32 && last.strides[0] == 1 && (!to || last.as<float>() == to)) {
-    logits_ = {last.as<float>(), static_cast<size_t>(width)};
-    return Status::ok();
-  }
+  if (view.type == DType::kF32 && last.strides[0] == 1 && (!to || last.as<float>() == to))
+    return std::span<const float>(last.as<float>(), static_cast<size_t>(width));
   if (!to) {
-    converted_.resize(static_cast<size_t>(width));
-    to = converted_.data();
+    rows_.resize(std::max(rows_.size(), static_cast<size_t>(width)));
+    to = rows_.data();
   }
-  logits_ = {to, static_cast<size_t>(width)};
+  const std::span<const float> row(to, static_cast<size_t>(width));
   if (view.type == DType::kF32) {
-    View row = last;
-    row.data = reinterpret_cast<std::byte*>(to);
-    row.strides[0] = 1;
-    move_bytes(row, last, ledger_);
-    return Status::ok();
+    View dense = last;
+    dense.data = reinterpret_cast<std::byte*>(to);
+    dense.strides[0] = 1;
+    move_bytes(dense, last, ledger_);
+    return row;
   }
   for (int64_t i = 0; i < width; ++i) {
     const int64_t at = i * last.strides[0];
@@ -661,7 +648,7 @@ Status InPlaceEngine::read_logits(const View& view, int64_t before_last, float* 
       x = view.type == DType::kF16 ? half_to_float(last.as<uint16_t>()[at]) : bfloat_to_float(last.as<uint16_t>()[at]);
   }
   ledger_.computed += width * 4;
-  return Status::ok();
+  return row;
 }
 
 }  // namespace situ
