@@ -4,8 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <functional>
-#include <iterator>
 #include <map>
 #include <utility>
 
@@ -285,14 +283,14 @@ Program& InPlaceEngine::program_of(int64_t tokens, int64_t past, bool prompt) co
 // before.
 Status InPlaceEngine::run(std::span<Segment> segments, int64_t wanted, float* to) {
   token_rows_ = 0;
-  const auto has_rows = [](const Segment& s) { return s.embeddings != nullptr; };
-  if (std::none_of(segments.begin(), segments.end(), has_rows)) {
+  if (std::all_of(segments.begin(), segments.end(), [](const Segment& s) { return s.embeddings == nullptr; })) {
     const Segment& s = segments[0];
     ran_ = segments.size() == 1 ? &program_of(s.count, s.past, s.prompt) : prefill_.get();
     return ran_->run({segments, wanted, to}, ledger_);
   }
   std::vector<Segment> text;
-  std::copy_if(segments.begin(), segments.end(), std::back_inserter(text), std::not_fn(has_rows));
+  for (const Segment& s : segments)
+    if (!s.embeddings) text.push_back(s);
   if (!text.empty()) {
     Result<std::byte*> rows = media_->look_up(text);
     if (!rows.is_ok()) return rows.status();
