@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "base/assign.h"
 #include "base/free_memory.h"
 #include "passes/pack_store.h"
 
@@ -85,9 +86,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   const Compiled &prompt = e->compiled_.prompt, &token = e->compiled_.token;
   e->switches_ = Switches(prompt.binding, token.binding);
   if (e->compiled_.module.has_encoder()) {
-    Result<std::unique_ptr<SourceWriter>> encoder = SourceWriter::create(files, options, token, packs);
-    if (!encoder.is_ok()) return encoder.status();
-    e->encoder_ = std::move(*encoder);
+    SITU_RETURN_IF_ERROR(assign(&e->encoder_, SourceWriter::create(files, options, token, packs)));
   }
   std::vector<const Graph*> graphs{&prompt.graph, &token.graph};
   if (e->encoder_ && e->encoder_->compiled()) graphs.push_back(&e->encoder_->compiled()->graph);
@@ -106,26 +105,21 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   e->first_ = options.first;
 
   // A piece of a prompt, and the last tokens of as many sequences as there may be.
-  const int64_t sources_most = e->encoder_ ? e->encoder_->most_rows() : 1;
-  const int64_t lasts = prompt.order.one_sequence.empty() ? e->batch_ : 0;
-  const int64_t most_keys = std::max(capacity, sources_most);
-  add_attention_workspaces(e->compiled_.prompt.graph, e->pool_->threads(), most_keys, std::max<int64_t>(1, lasts));
+  const int64_t sources_most = e->encoder_ ? e->encoder_->most_rows() : 1, most_keys = std::max(capacity, sources_most);
+  const auto bounds = [&](int64_t sources) {
+    const int64_t lasts = prompt.order.one_sequence.empty() ? e->batch_ : 0;
+    return PlanBounds{e->chunk_ + lasts, capacity, std::max<int64_t>(1, lasts), sources};
+  };
+  add_attention_workspaces(e->compiled_.prompt.graph, e->pool_->threads(), most_keys, bounds(1).wanted);
   add_attention_workspaces(e->compiled_.token.graph, e->pool_->threads(), most_keys, 1);
   if (!files.media.empty()) {
     const Status added = e->add_media(files, options);
     if (!added.is_ok()) e->media_problem_ = added.message();
   }
-  Result<Plan> decode = make_plan(token.graph, token.binding, {1, capacity, 1, sources_most});
-  if (!decode.is_ok()) return decode.status();
-  e->decode_plan_ = std::move(*decode);
+  SITU_RETURN_IF_ERROR(assign(&e->decode_plan_, make_plan(token.graph, token.binding, {1, capacity, 1, sources_most})));
   Result<StatePool::Capacity> slots = StatePool::Capacity{};
-  const bool together = prompt.order.one_sequence.empty();
   for (;;) {
-    const int64_t lasts = together ? e->batch_ : 0;
-    Result<Plan> prefill = make_plan(prompt.graph, prompt.binding,
-                                     {e->chunk_ + lasts, capacity, std::max<int64_t>(1, lasts), sources_most});
-    if (!prefill.is_ok()) return prefill.status();
-    e->prefill_plan_ = std::move(*prefill);
+    SITU_RETURN_IF_ERROR(assign(&e->prefill_plan_, make_plan(prompt.graph, prompt.binding, bounds(sources_most))));
     e->arena_bytes_ = e->planned_arena_bytes();
     e->memory_bytes_ = e->arena_bytes_ + e->prefill_plan_.io_bytes + e->decode_plan_.io_bytes + 64;
     slots = e->count_slots(options, capacity);
@@ -150,13 +144,10 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
       return too_large(*plan, plan == &e->prefill_plan_ ? prompt.graph : token.graph);
   if (!slots.is_ok()) return slots.status();
   if (e->media_) {
-    const int64_t lasts = together ? e->batch_ : 0;
-    Result<Plan> behind = make_plan(e->cut_.decoder.graph, e->cut_.decoder.binding,
-                                    {e->chunk_ + lasts, capacity, std::max<int64_t>(1, lasts), 1});
-    if (!behind.is_ok()) return behind.status();
-    e->behind_plan_ = std::move(*behind);
+    const Compiled& behind = e->cut_.decoder;
+    SITU_RETURN_IF_ERROR(assign(&e->behind_plan_, make_plan(behind.graph, behind.binding, bounds(1))));
 #ifndef NDEBUG
-    SITU_RETURN_IF_ERROR(verify_plan(e->cut_.decoder.graph, e->cut_.decoder.binding, e->behind_plan_, steps));
+    SITU_RETURN_IF_ERROR(verify_plan(behind.graph, behind.binding, e->behind_plan_, steps));
 #endif
   }
   // Of encoders that are compiled later, when extents are known, as much as there may be.
@@ -166,25 +157,19 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   e->memory_bytes_ =
       e->arena_bytes_ + e->prefill_plan_.io_bytes + e->decode_plan_.io_bytes + e->behind_plan_.io_bytes + 64;
   SITU_RETURN_IF_ERROR(e->reserve(*slots, options.slots > 0 || options.memory > 0));
-  // Io regions of their own: logits of one program are still read while the other runs.
-  const Regions regions{e->memory_, e->memory_ + e->arena_bytes_, e->states_.get()},
-      token_regions{e->memory_, regions.io + e->prefill_plan_.io_bytes, e->states_.get()};
   e->executor_ = std::make_unique<Executor>(*e->pool_);
-  Result<std::unique_ptr<Program>> a =
-      Program::create(prompt.graph, prompt.binding, e->prefill_plan_, prompt.order, regions, *e->executor_);
-  if (!a.is_ok()) return a.status();
-  Result<std::unique_ptr<Program>> b =
-      Program::create(token.graph, token.binding, e->decode_plan_, {"", {}, "one token is of one sequence"},
-                      token_regions, *e->executor_);
-  if (!b.is_ok()) return b.status();
-  e->prefill_ = std::move(*a);
-  e->decode_ = std::move(*b);
-  if (!e->one_sequence().empty() && e->batch_ > 1) {
-    Result<std::unique_ptr<TokenBatch>> tokens =
-        TokenBatch::create(*e->decode_, e->decode_plan_, *e->states_, e->batch_, *e->executor_);
-    if (!tokens.is_ok()) return tokens.status();
-    e->tokens_ = std::move(*tokens);
-  }
+  // Io regions of their own: logits of one program are still read while the other runs.
+  Regions regions{e->memory_, e->memory_ + e->arena_bytes_, e->states_.get()};
+  const auto program = [&](const Compiled& c, const Plan& plan, const TokenOrder& order) {
+    const Regions own = regions;
+    regions.io += plan.io_bytes;
+    return Program::create(c.graph, c.binding, plan, order, own, *e->executor_);
+  };
+  SITU_RETURN_IF_ERROR(assign(&e->prefill_, program(prompt, e->prefill_plan_, prompt.order)));
+  SITU_RETURN_IF_ERROR(assign(&e->decode_, program(token, e->decode_plan_, {"", {}, "one token is of one sequence"})));
+  if (!e->one_sequence().empty() && e->batch_ > 1)
+    SITU_RETURN_IF_ERROR(
+        assign(&e->tokens_, TokenBatch::create(*e->decode_, e->decode_plan_, *e->states_, e->batch_, *e->executor_)));
   e->room_ = {{e->memory_ + step_arena, nullptr, e->states_.get()},
               e->arena_bytes_ - step_arena,
               e->executor_.get(),
@@ -192,12 +177,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   e->builder_ = std::make_unique<ProgramBuilder>(e->pool_->threads());
   if (e->encoder_) e->encoder_->place(e->room_, *e->builder_);
   if (e->media_) {
-    const Regions behind_regions{e->memory_, token_regions.io + e->decode_plan_.io_bytes, e->states_.get()};
-    Result<std::unique_ptr<Program>> behind =
-        Program::create(e->cut_.decoder.graph, e->cut_.decoder.binding, e->behind_plan_, e->cut_.decoder.order,
-                        behind_regions, *e->executor_);
-    if (!behind.is_ok()) return behind.status();
-    e->behind_ = std::move(*behind);
+    SITU_RETURN_IF_ERROR(assign(&e->behind_, program(e->cut_.decoder, e->behind_plan_, e->cut_.decoder.order)));
     if (e->one_sequence().empty() && !e->behind_->one_sequence().empty())
       return Status::error("rows of encoders cannot share steps with text: " + e->behind_->one_sequence());
     SITU_RETURN_IF_ERROR(e->media_->place(regions, e->room_, *e->builder_));
@@ -254,13 +234,9 @@ Status InPlaceEngine::add_media(const ModelFiles& files, const EngineOptions& op
   const Compiled& prompt = compiled_.prompt;
   if (compiled_.one_token) return Status::error("the model takes prompts token by token");
   if (window_ > 0) return Status::error("a window keeps no prompt");
-  Result<CutGraphs> cut = cut_at_embeddings(prompt);
-  if (!cut.is_ok()) return cut.status();
-  cut_ = std::move(*cut);
-  Result<std::unique_ptr<MediaWriter>> media =
-      MediaWriter::create(files, options, cut_, chunk_ + batch_, compiled_.first_only || !prompt.order.mixing.empty());
-  if (!media.is_ok()) return media.status();
-  media_ = std::move(*media);
+  SITU_RETURN_IF_ERROR(assign(&cut_, cut_at_embeddings(prompt)));
+  SITU_RETURN_IF_ERROR(assign(&media_, MediaWriter::create(files, options, cut_, chunk_ + batch_,
+                                                           compiled_.first_only || !prompt.order.mixing.empty())));
   return Status::ok();
 }
 
@@ -558,10 +534,9 @@ Result<std::pair<int64_t, int64_t>> InPlaceEngine::attending_heads() {
   if (!encoder_) return Status::error(Code::kInvalidArgument, "the model has no encoder");
   if (!attending_) {
     const int64_t tokens = std::min(chunk_, capacity_);
-    Result<std::unique_ptr<CrossAttention>> made = CrossAttention::create(
-        compiled_.prompt, {tokens, capacity_, tokens, encoder_->most_rows()}, *states_, *executor_);
-    if (!made.is_ok()) return made.status();
-    attending_ = std::move(*made);
+    SITU_RETURN_IF_ERROR(
+        assign(&attending_, CrossAttention::create(compiled_.prompt, {tokens, capacity_, tokens, encoder_->most_rows()},
+                                                   *states_, *executor_)));
   }
   return std::pair(attending_->layers(), attending_->heads());
 }
