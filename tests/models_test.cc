@@ -315,12 +315,11 @@ TEST_P(Folder, WhatOnlyLogitsNeedIsComputedForTheirTokens) {
   const auto written = [&](int64_t tokens, int64_t wanted) {
     const std::vector<int64_t> prompt(static_cast<size_t>(tokens), 1);
     Sequence sequence = engine.new_sequence();
-    const InPlaceEngine::Feed feed{&sequence, prompt, wanted, false};
+    InPlaceEngine::Feed feed{&sequence, prompt, wanted, false};
+    InPlaceEngine::Feed* const fed = &feed;
     const int64_t before = engine.ledger().computed;
-    Status refused;
-    const Status done =
-        engine.step({&feed, 1}, [](size_t, std::span<const float>) { return Status::ok(); }, {&refused, 1});
-    EXPECT_TRUE(done.is_ok() && refused.is_ok()) << done.message() << refused.message();
+    const Status done = engine.step({&fed, 1});
+    EXPECT_TRUE(done.is_ok() && feed.refused.is_ok()) << done.message() << feed.refused.message();
     return static_cast<double>(engine.ledger().computed - before);
   };
   const double logits = static_cast<double>(model->facts().vocabulary) *

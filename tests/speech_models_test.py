@@ -66,6 +66,10 @@ class ModelsTest(SpeechCase):
             oracle = self.check(Options(multilingual=False), "--language", language, model=model)
             self.assertEqual((oracle.answer["language"], oracle.answer["language_probability"]), ("en", 1))
             self.assertEqual(oracle.windows[0]["prompt"], [tiny.START])
+        # Silence is as likely behind the prompt's one token, however the text is found.
+        silent = [self.one(self.tones, "--temperature", 0, *beams, model=model)["segments"][0]["no_speech_prob"] for beams in ((), ("--beams", 3))]
+        self.assertEqual(*silent)
+        self.assertGreater(silent[0], 0)
         self.refused(Run("transcribe", model, self.tones, "--language", "de"), "English only", "'de'")
         self.refused(Run("transcribe", model, self.tones, "--task", "translate"), "English only", "translates nothing")
 

@@ -1,4 +1,5 @@
 // Model::embed and Model::score.
+#include "base/assign.h"
 #include "base/out_of_memory.h"
 #include "pipelines/llm.h"
 
@@ -20,10 +21,8 @@ Result<Embedder*> Model::Impl::embeds() {
   if (embedder) return embedder.get();
   if (naive)
     return Status::error(Code::kInvalidArgument, folder.model_file.string() + ": embeddings have no naive mode");
-  Result<std::unique_ptr<Embedder>> made =
-      Embedder::create(folder, files.decoder, text(), loaded, Internals::of(*runtime).pool, purpose.dry);
-  if (!made.is_ok()) return made.status();
-  embedder = std::move(*made);
+  SITU_RETURN_IF_ERROR(assign(
+      &embedder, Embedder::create(folder, files.decoder, text(), loaded, Internals::of(*runtime).pool, purpose.dry)));
   if (!generates()) other_ledger = &embedder->encoder().ledger();
   return embedder.get();
 }

@@ -4,6 +4,8 @@
 #include <cctype>
 #include <cmath>
 
+#include "base/assign.h"
+
 namespace situ {
 namespace {
 
@@ -117,9 +119,7 @@ Result<std::unique_ptr<Embedder>> Embedder::create(const ModelFolder& folder, co
                                                    const FolderTokenizer* tokenizer, const LoadOptions& options,
                                                    std::shared_ptr<ThreadPool> pool, bool dry) {
   std::unique_ptr<Embedder> e(new Embedder(folder, tokenizer));
-  Result<SentenceFiles> files = read_sentence_files(folder.folder);
-  if (!files.is_ok()) return files.status().or_code(Code::kBadFile);
-  e->files_ = std::move(*files);
+  SITU_RETURN_IF_ERROR(assign(&e->files_, read_sentence_files(folder.folder)).or_code(Code::kBadFile));
   const std::string file = folder.model_file.string();
   SITU_RETURN_IF_ERROR(e->choose_output(text_graph(model.graph)).with_context(file));
   const int64_t declared = folder.context_length, of_tokenizer = tokenizer ? tokenizer->config().model_max_length : 0;
@@ -136,9 +136,9 @@ Result<std::unique_ptr<Embedder>> Embedder::create(const ModelFolder& folder, co
   engine.pool = std::move(pool);
   engine.pack_cache = options.pack_cache && !dry;
   engine.dry = dry;
-  Result<std::unique_ptr<TextEncoder>> encoder = TextEncoder::create(model, e->graph_.output, engine);
-  if (!encoder.is_ok()) return encoder.status().or_code(Code::kUnsupportedModel).with_context(file);
-  e->encoder_ = std::move(*encoder);
+  SITU_RETURN_IF_ERROR(assign(&e->encoder_, TextEncoder::create(model, e->graph_.output, engine))
+                           .or_code(Code::kUnsupportedModel)
+                           .with_context(file));
   e->most_ = std::min(most, e->encoder_->most_tokens());
   e->choose_pooling();
   SITU_RETURN_IF_ERROR(e->check_widths());

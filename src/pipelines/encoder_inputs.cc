@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/assign.h"
 #include "pipelines/llm.h"
 #include "pipelines/npy.h"
 
@@ -55,9 +56,8 @@ Result<std::vector<GivenTensor>> read_encoder_inputs(std::span<const std::string
     GivenTensor named{text.substr(0, equals), {}, text.substr(equals + 1)};
     if (std::any_of(tensors.begin(), tensors.end(), [&](const GivenTensor& t) { return t.name == named.name; }))
       return Status::error("--encoder-input gives '" + named.name + "' twice");
-    Result<Tensor> tensor = read_npy(named.source);
-    if (!tensor.is_ok()) return tensor.status().with_context("--encoder-input '" + named.name + "'");
-    named.tensor = std::move(*tensor);
+    SITU_RETURN_IF_ERROR(
+        assign(&named.tensor, read_npy(named.source)).with_context("--encoder-input '" + named.name + "'"));
     tensors.push_back(std::move(named));
   }
   return tensors;

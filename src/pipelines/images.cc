@@ -1,4 +1,5 @@
 // Images of a prompt: files to arrays of the vision encoder.
+#include "base/assign.h"
 #include "pipelines/encoder_inputs.h"
 #include "pipelines/media.h"
 
@@ -60,9 +61,8 @@ Result<std::shared_ptr<ReadImages>> read_images(const Model::Impl& m, std::span<
     ImageInput& input = inputs.emplace_back();
     input.path = part->path;
     if (!part->path.empty()) continue;
-    Result<RgbImage> read = pixels_of(*part, settings.limits, "image " + std::to_string(inputs.size() - 1));
-    if (!read.is_ok()) return read.status();
-    input.pixels = std::move(*read);
+    SITU_RETURN_IF_ERROR(
+        assign(&input.pixels, pixels_of(*part, settings.limits, "image " + std::to_string(inputs.size() - 1))));
   }
   Result<Processed> processed = processor->process(std::move(inputs), settings);
   if (!processed.is_ok()) return processed.status();

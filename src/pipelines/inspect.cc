@@ -67,21 +67,19 @@ OrderedJson describe(const Model::Impl& m, int64_t budget) {
   j["states"] = states_json(e);
   j["recognised"] = found_json(e.compiled());
   if (e.module().first_only) j["recognised, one token"] = found_json(e.module().token);
-  j["placement"] = {{"prefill", placement_json(g, e.prefill_plan())},
-                    {"decode", placement_json(e.decode_graph(), e.decode_plan())}};
-  j["copies"] = {{"prefill", copies_json(g, e.prefill_plan())},
-                 {"decode", copies_json(e.decode_graph(), e.decode_plan())}};
-  if (e.encoder() && e.encoder()->plan()) {
-    j["placement"]["encode"] = placement_json(e.encoder()->compiled()->graph, *e.encoder()->plan());
-    j["copies"]["encode"] = copies_json(e.encoder()->compiled()->graph, *e.encoder()->plan());
-  }
+  for (const char* key : {"placement", "copies"}) j[key] = OrderedJson::object();
+  const std::vector<ProgramFacts> programs = programs_of(e);
+  for (const auto& [name, key] :
+       {std::pair{"prompt", "prefill"}, {"token", "decode"}, {"encode", "encode"}, {"behind", "behind"}})
+    for (const ProgramFacts& p : programs) {
+      if (p.name != name || !p.plan) continue;
+      j["placement"][key] = placement_json(p.compiled->graph, *p.plan);
+      j["copies"][key] = copies_json(p.compiled->graph, *p.plan);
+    }
   j["compiled later"] = OrderedJson::array();
   if (e.encoder() && !e.encoder()->plan()) j["compiled later"].push_back("encode");
-  if (const MediaWriter* media = e.media()) {
-    j["placement"]["behind"] = placement_json(e.cut().decoder.graph, e.behind_plan());
-    j["copies"]["behind"] = copies_json(e.cut().decoder.graph, e.behind_plan());
+  if (const MediaWriter* media = e.media())
     for (const MediaEncoder& encoder : media->files().media) j["compiled later"].push_back(encoder.name);
-  }
   if (!e.media_problem().empty()) j["no pictures"] = e.media_problem();
   j["memory"] = memory_json(m, budget);
   j["module"] = module_json(m);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "base/assign.h"
 #include "base/clock.h"
 #include "base/lfs_pointer.h"
 #include "base/out_of_memory.h"
@@ -74,6 +75,10 @@ Status load_texts(Model::Impl& m) {
   return Status::ok();
 }
 
+bool wrong_window(const LoadOptions& options) {
+  return std::min(options.window, options.sink) < 0 || std::max(options.window, options.sink) > kMaxContext;
+}
+
 // `declared`: tokens of a context that nobody asks for.
 Status load_engine(Model::Impl& m, const LoadOptions& options, int64_t declared) {
   EngineOptions engine;
@@ -91,44 +96,31 @@ Status load_engine(Model::Impl& m, const LoadOptions& options, int64_t declared)
   engine.dry = m.purpose.dry;
   constexpr DType kTypes[] = {DType::kNone, DType::kF32, DType::kF16, DType::kBF16, DType::kI8};
   engine.kv_type = kTypes[static_cast<size_t>(options.kv_type)];
-  if (options.naive && engine.kv_type != DType::kNone)
-    return Status::error(Code::kInvalidArgument,
-                         "kv_type is for placed programs; the naive mode keeps states as the file has them");
-  if (options.naive && options.memory > 0)
-    return Status::error(Code::kInvalidArgument,
-                         "a memory is for placed programs; the naive mode allocates what it needs");
-  if (options.slots < 0 || options.slots > kMostSlots)
-    return Status::error(Code::kInvalidArgument, "a state of " + std::to_string(options.slots) + " slots; from 1 to " +
-                                                     std::to_string(kMostSlots) + " is possible");
-  if (options.naive && options.slots > 0)
-    return Status::error(Code::kInvalidArgument, "slots are for placed programs; the naive mode has none");
-  if (options.window < 0 || options.sink < 0 || options.window > kMaxContext || options.sink > kMaxContext)
-    return Status::error(Code::kInvalidArgument, "a window of " + std::to_string(options.window) +
-                                                     " tokens, and the first " + std::to_string(options.sink));
-  if (options.sink > 0 && options.window == 0)
-    return Status::error(Code::kInvalidArgument,
-                         "the first " + std::to_string(options.sink) + " tokens are kept beside a window only");
-  if (options.naive && options.window > 0)
-    return Status::error(Code::kInvalidArgument,
-                         "a window is for placed programs; the naive mode keeps the whole past");
-  if (m.files.encoder && options.window > 0)
-    return Status::error(Code::kInvalidArgument, "no window: a decoder with an encoder keeps its whole past");
-  if (!m.files.media.empty() && options.window > 0)
-    return Status::error(Code::kInvalidArgument,
-                         "no window: a decoder with encoders of pictures or sounds keeps its whole past");
-  if ((m.files.encoder || !m.files.media.empty()) && !options.draft.empty())
-    return Status::error(Code::kInvalidArgument,
-                         "no draft: answers of a model with an encoder follow its source, which a draft does not see");
-  if (options.memory < 0)
-    return Status::error(Code::kInvalidArgument, "a memory of " + std::to_string(options.memory) + " bytes");
+  const std::string slots = std::to_string(options.slots), window = std::to_string(options.window),
+                    sink = std::to_string(options.sink), most = std::to_string(kMostSlots);
+  const bool naive = options.naive, has_window = options.window > 0, encoder = m.files.encoder.has_value(),
+             media = !m.files.media.empty();
+  const std::pair<bool, std::string> refused[] = {
+      {naive && engine.kv_type != DType::kNone,
+       "kv_type is for placed programs; the naive mode keeps states as the file has them"},
+      {naive && options.memory > 0, "a memory is for placed programs; the naive mode allocates what it needs"},
+      {options.slots < 0 || options.slots > kMostSlots,
+       "a state of " + slots + " slots; from 1 to " + most + " is possible"},
+      {naive && options.slots > 0, "slots are for placed programs; the naive mode has none"},
+      {wrong_window(options), "a window of " + window + " tokens, and the first " + sink},
+      {options.sink > 0 && !has_window, "the first " + sink + " tokens are kept beside a window only"},
+      {naive && has_window, "a window is for placed programs; the naive mode keeps the whole past"},
+      {encoder && has_window, "no window: a decoder with an encoder keeps its whole past"},
+      {media && has_window, "no window: a decoder with encoders of pictures or sounds keeps its whole past"},
+      {(encoder || media) && !options.draft.empty(),
+       "no draft: answers of a model with an encoder follow its source, which a draft does not see"},
+      {options.memory < 0, "a memory of " + std::to_string(options.memory) + " bytes"}};
+  for (const auto& [is_refused, why] : refused)
+    if (is_refused) return Status::error(Code::kInvalidArgument, why);
   if (options.naive) {
-    Result<std::unique_ptr<NaiveEngine>> e = NaiveEngine::create(m.files, engine);
-    if (!e.is_ok()) return e.status();
-    m.naive = std::move(*e);
+    SITU_RETURN_IF_ERROR(assign(&m.naive, NaiveEngine::create(m.files, engine)));
   } else {
-    Result<std::unique_ptr<InPlaceEngine>> e = InPlaceEngine::create(m.files, engine);
-    if (!e.is_ok()) return e.status();
-    m.in_place = std::move(*e);
+    SITU_RETURN_IF_ERROR(assign(&m.in_place, InPlaceEngine::create(m.files, engine)));
   }
   const Compiled& c = m.compiled();
   const Shape& logits = c.graph.values[c.binding.logits].info.shape;
@@ -171,7 +163,8 @@ Status load_with_context(Model::Impl& m, const LoadOptions& options) {
 // Of an export whose extents are all fixed the context is the number of its keys, whatever the model was made for.
 Status bound_by_window(Model::Impl& m, const LoadOptions& options) {
   const Result<std::optional<FixedWindow>> window = find_fixed_window(m.files.decoder.graph, m.folder.names);
-  if (!window.is_ok() || !*window) return Status::ok();  // what is wrong with it is said where it is bound
+  // What is wrong with either is said where it is bound.
+  if (!window.is_ok() || !*window || wrong_window(options)) return Status::ok();
   const int64_t length = (*window)->length;
   for (const auto& [what, tokens] : {std::pair<const char*, int64_t>{"a context", options.context_length},
                                      {"a window", options.window + options.sink}})
@@ -357,8 +350,9 @@ Result<std::span<const float>> Session::step(std::span<const int64_t> tokens, st
       impl_->logits.resize(static_cast<size_t>(impl_->model->vocabulary));
       logits = impl_->logits;
     }
-    SITU_RETURN_IF_ERROR(impl_->model->between_steps(
-        [&] { return or_out_of_memory([&] { return impl_->strand().step(tokens, logits.data()); }); }));
+    SITU_RETURN_IF_ERROR(impl_->model->between_steps([&] {
+      return or_out_of_memory([&] { return impl_->model->step({{nullptr, tokens}, &impl_->strand()}, logits.data()); });
+    }));
     return std::span<const float>(logits);
   });
 }
@@ -550,7 +544,7 @@ Result<std::vector<Model::Logits>> Model::step(std::span<const Feed> feeds, std:
       const Status status = impl_->check_session(feeds, i);
       rows.push_back(status.is_ok() ? Logits(std::span<const float>()) : Logits(status));
       if (!status.is_ok()) continue;
-      good.push_back({&feeds[i].session->impl_->strand(), feeds[i].tokens});
+      good.push_back({{nullptr, feeds[i].tokens}, &feeds[i].session->impl_->strand()});
       number.push_back(i);
     }
     if (logits.empty()) {  // a place for all of them, which the first one keeps
@@ -559,15 +553,12 @@ Result<std::vector<Model::Logits>> Model::step(std::span<const Feed> feeds, std:
       place.resize(good.size() * static_cast<size_t>(impl_->vocabulary));
       logits = place;
     }
-    const auto add = [&](size_t i, std::span<const float> row) {
-      rows[number[i]] = row;
-      return Status::ok();
-    };
-    Result<std::vector<Status>> refused =
-        impl_->between_steps([&] { return or_out_of_memory([&] { return impl_->step(good, add, logits.data()); }); });
-    if (!refused.is_ok()) return refused.status();
+    std::vector<Impl::Feed*> fed;
+    for (Impl::Feed& f : good) fed.push_back(&f);
+    SITU_RETURN_IF_ERROR(
+        impl_->between_steps([&] { return or_out_of_memory([&] { return impl_->step(fed, logits.data()); }); }));
     for (size_t i = 0; i < good.size(); ++i)
-      if (!(*refused)[i].is_ok()) rows[number[i]] = std::move((*refused)[i]);
+      rows[number[i]] = good[i].refused.is_ok() ? Logits(good[i].logits[0]) : Logits(good[i].refused);
     return rows;
   });
 }

@@ -13,8 +13,6 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-// Whether there is such a file. One that cannot be looked at (a link that leads nowhere, a folder without permission)
-// is there: whoever opens it says so.
 // A number of tokens: absent (0 stays) or a positive integer that fits, else an error.
 Status token_count(const fs::path& file, const Json& json, const char* key, int64_t* result) {
   auto it = json.find(key);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/assign.h"
 #include "pipelines/conversation.h"
 #include "pipelines/media.h"
 #include "text/mark.h"
@@ -37,10 +38,7 @@ class PromptReader {
     SITU_RETURN_IF_ERROR(read_media());
     Result<PromptText> words = rendered();
     if (!words.is_ok()) return words.status();
-    const std::string mark = words->mark ? utf8_of(words->mark) : "";
-    for (size_t at = 0; !mark.empty() && (at = words->text.find(mark, at)) != std::string::npos;)
-      words->text.erase(at, mark.size());
-    return std::move(words->text);
+    return without_mark(words->text, words->mark);
   }
 
  private:
@@ -73,14 +71,10 @@ class PromptReader {
 
   Status read_media() {
     if (!images_.empty()) {
-      Result<std::shared_ptr<ReadImages>> read = read_images(m_, images_, prompt_);
-      if (!read.is_ok()) return read.status();
-      read_images_ = std::move(*read);
+      SITU_RETURN_IF_ERROR(assign(&read_images_, read_images(m_, images_, prompt_)));
     }
     if (sounds_.empty()) return Status::ok();
-    Result<ReadSounds> read = read_sounds(m_, sounds_);
-    if (!read.is_ok()) return read.status();
-    read_sounds_ = std::move(*read);
+    SITU_RETURN_IF_ERROR(assign(&read_sounds_, read_sounds(m_, sounds_)));
     return Status::ok();
   }
 
@@ -153,9 +147,7 @@ class PromptReader {
   // With the expansions of sounds and images where their placeholders stand.
   Result<std::vector<int64_t>> encode(PromptText words) const {
     if (read_sounds_) {
-      Result<std::string> expanded = read_sounds_->expand(words.text);
-      if (!expanded.is_ok()) return expanded.status();
-      words.text = std::move(*expanded);
+      SITU_RETURN_IF_ERROR(assign(&words.text, read_sounds_->expand(words.text)));
     }
     if (!read_images_ || read_images_->processor.prompt().placeholder.empty()) return encode_prompt(*m_.text(), words);
     std::string begin;
@@ -163,9 +155,8 @@ class PromptReader {
     if (const auto bos = special.find("bos_token");
         read_images_->processor.prompt().images_first && bos != special.end())
       begin = bos->second;
-    Result<std::string> expanded = read_images_->processor.expand(words.text, read_images_->processed.images, begin);
-    if (!expanded.is_ok()) return expanded.status();
-    words.text = std::move(*expanded);
+    SITU_RETURN_IF_ERROR(
+        assign(&words.text, read_images_->processor.expand(words.text, read_images_->processed.images, begin)));
     words.templated = words.templated || !begin.empty();  // images that come first write the special tokens themselves
     return encode_prompt(*m_.text(), words);
   }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/assign.h"
 #include "pipelines/graph_files.h"
 #include "pipelines/safetensors.h"
 #include "text/json_file.h"
@@ -153,13 +154,9 @@ Status read_dense(const fs::path& folder, SentenceLayer* layer) {
   layer->activation = *activation;
   const Result<fs::path> weights = weights_file(folder);
   if (!weights.is_ok()) return weights.status();
-  Result<std::vector<float>> weight = read_safetensor(*weights, "linear.weight", {layer->out, layer->in});
-  if (!weight.is_ok()) return weight.status();
-  layer->weight = std::move(*weight);
+  SITU_RETURN_IF_ERROR(assign(&layer->weight, read_safetensor(*weights, "linear.weight", {layer->out, layer->in})));
   if (!bias) return Status::ok();
-  Result<std::vector<float>> added = read_safetensor(*weights, "linear.bias", {layer->out});
-  if (!added.is_ok()) return added.status();
-  layer->bias = std::move(*added);
+  SITU_RETURN_IF_ERROR(assign(&layer->bias, read_safetensor(*weights, "linear.bias", {layer->out})));
   return Status::ok();
 }
 
@@ -173,9 +170,7 @@ Status read_layer_norm(const fs::path& folder, SentenceLayer* layer) {
   const Result<fs::path> weights = weights_file(folder);
   if (!weights.is_ok()) return weights.status();
   for (const auto& [name, to] : {std::pair{"norm.weight", &layer->weight}, {"norm.bias", &layer->bias}}) {
-    Result<std::vector<float>> values = read_safetensor(*weights, name, {layer->in});
-    if (!values.is_ok()) return values.status();
-    *to = std::move(*values);
+    SITU_RETURN_IF_ERROR(assign(to, read_safetensor(*weights, name, {layer->in})));
   }
   return Status::ok();
 }
@@ -246,9 +241,7 @@ class ModulesReader {
     if (name == "Dropout") return Status::ok();
     if (name == "Pooling") {
       if (files_.pooling || !files_.layers.empty()) return refuse("stands behind other modules that make a sentence");
-      Result<Pooling> pooling = read_pooling(at / "config.json");
-      if (!pooling.is_ok()) return pooling.status();
-      files_.pooling = std::move(*pooling);
+      SITU_RETURN_IF_ERROR(assign(&files_.pooling, read_pooling(at / "config.json")));
       return Status::ok();
     }
     SentenceLayer layer;

@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "base/assign.h"
 #include "base/out_of_memory.h"
 #include "pipelines/llm.h"
 #include "pipelines/read_prompt.h"
@@ -67,9 +68,7 @@ Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, Start start, c
                     rules.report_perplexity, rules.echo,  rules.logprobs, rules.num_return};
     own.sampling.seed += static_cast<uint64_t>(k);
     if (*grammar) {
-      Result<Grammar> fork = (*grammar)->fork();
-      if (!fork.is_ok()) return fork.status();
-      own.grammar = std::move(*fork);
+      SITU_RETURN_IF_ERROR(assign(&own.grammar, (*grammar)->fork()));
     }
     all.push_back(std::move(own));
   }
@@ -244,9 +243,7 @@ Result<Ticket> Model::submit(Request request) const {
     Result<std::unique_ptr<Decoding>> decoding = decoding_of(*impl_, std::move(prepared->start), prepared->options);
     if (!decoding.is_ok()) return decoding.status();
     auto ticket = std::make_shared<Ticket::Impl>();  // before somebody has to take the request back
-    Result<std::shared_ptr<Job>> job = impl_->scheduler->submit(std::move(*decoding), treatment_of(request));
-    if (!job.is_ok()) return job.status();
-    ticket->job = std::move(*job);
+    SITU_RETURN_IF_ERROR(assign(&ticket->job, impl_->scheduler->submit(std::move(*decoding), treatment_of(request))));
     return Ticket(std::move(ticket));
   });
 }

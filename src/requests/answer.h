@@ -25,6 +25,7 @@ struct AnswerRules {
   bool report_perplexity = false, echo = false;
   std::optional<int64_t> logprobs;
   int64_t num_return = 1;
+  bool text = true;  // somebody reads it
 };
 
 // What there is of an answer that fails before its first token. Interrupted, it is cancelled.

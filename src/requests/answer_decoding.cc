@@ -18,7 +18,8 @@ Result<bool> open_strand(Strand& strand, const Opening& opening, Clock::time_poi
 
 AnswerDecoding::AnswerDecoding(Served& served, Opening opening, std::vector<AnswerRules> rules, int64_t guesses,
                                bool by_draft)
-    : served_(served),
+    : prompt_rows_(opening.start.decoder.size()),
+      served_(served),
       opening_(std::move(opening)),
       guesses_(guesses),
       seed_(rules[0].sampling.sample ? std::optional(rules[0].sampling.seed) : std::nullopt),
@@ -46,11 +47,15 @@ int64_t AnswerDecoding::tokens_to_begin() const {
   return tokens;
 }
 
+Result<bool> AnswerDecoding::open(Strand& strand, Clock::time_point until, Figures& figures) {
+  return open_strand(strand, opening_, until, figures);
+}
+
 Result<bool> AnswerDecoding::begin(Clock::time_point until, Figures& figures) {
   Branch* const b = stem();
   if (!b) return true;
-  const Result<bool> open = open_strand(b->strand, opening_, until, figures);
-  if (!open.is_ok() || !*open) return open;
+  const Result<bool> opened = open(b->strand, until, figures);
+  if (!opened.is_ok() || !*opened) return opened;
   if (!begun_) {
     cached_ = b->strand.length();
     if (echo_)
@@ -74,11 +79,11 @@ Status AnswerDecoding::wants(std::vector<Want>& wants) {
         continue;
       }
       if (b.guessed) {
-        wants.push_back(next_of(b.strand, b.fed, prompt().size(), i));
+        wants.push_back(next_of(b.strand, b.fed, prompt_rows_, i));
         continue;
       }
     }
-    wants.push_back(next_of(b.strand, ids, prompt().size(), i));
+    wants.push_back(next_of(b.strand, ids, prompt_rows_, i));
   }
   return Status::ok();
 }
@@ -128,6 +133,8 @@ void AnswerDecoding::take(const Want& want, Rows rows) {
     }
   };
   const int64_t length = b.strand.length(), first = length - std::ssize(rows);
+  for (int64_t at = first; at < std::min(length, prompt_tokens()); ++at)
+    see_prompt(at, rows[static_cast<size_t>(at - first)]);
   if (length == prompt_tokens() && !prompt_done_) {
     prompt_done_ = true;
     for (Branch& branch : branches_)

@@ -49,7 +49,7 @@ class AnswerDecoding : public Decoding {
   void release() override;
   Result<Generation> finish(const Figures& figures) override;
 
- private:
+ protected:
   struct Branch {
     Branch(Served& served, Answer a, int64_t guesses, std::unique_ptr<Draft> d)
         : strand(served), answer(std::move(a)), count(guesses), draft(std::move(d)) {}
@@ -63,13 +63,21 @@ class AnswerDecoding : public Decoding {
     size_t tried = 0;
   };
   const std::vector<int64_t>& prompt() const { return opening_.start.decoder; }
-  Branch* stem();
-  void guess(Branch& branch);
-  Status choose(Branch& branch, std::span<const float> logits, int64_t length);
-
+  // The strand that the prompt is fed to.
+  virtual Result<bool> open(Strand& strand, Clock::time_point until, Figures& figures);
+  // Logits after a token of the prompt.
+  virtual void see_prompt(int64_t, std::span<const float>) {}
+  // The token that follows `length` ones.
+  virtual Status choose(Branch& branch, std::span<const float> logits, int64_t length);
+  size_t prompt_rows_;  // tokens of the prompt that are fed as one; those behind come one by one
   Served& served_;
   const Opening opening_;
   std::vector<Branch> branches_;
+
+ private:
+  Branch* stem();
+  void guess(Branch& branch);
+
   const int64_t guesses_;
   const std::optional<uint64_t> seed_;
   bool echo_, prompt_done_ = false, kept_ = false, no_guesses_ = false, begun_ = false;

@@ -54,7 +54,7 @@ void BeamDecoding::take(const Want& want, Rows rows) {
   for (int64_t r = 0; r < std::ssize(rows) && !ended(); ++r) {
     const int64_t at = length - std::ssize(rows) + r;
     const std::span<const float> row = rows[static_cast<size_t>(r)];
-    if (at + 1 < prompt_tokens()) see_prompt(at, row);
+    if (at < prompt_tokens()) see_prompt(at, row);
     if (at + 1 < std::ssize(b.sampler.ids())) continue;  // fed again
     // Every group begins with the prompt.
     const bool first = !prompt_done_;

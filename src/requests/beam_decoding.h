@@ -45,7 +45,7 @@ class BeamDecoding : public Decoding {
   const std::vector<int64_t>& prompt() const { return opening_.start.decoder; }
   // The strand that the prompt is fed to first.
   virtual Result<bool> open(Strand& strand, Clock::time_point until, Figures& figures);
-  // Logits after a token of the prompt but its last one.
+  // Logits after a token of the prompt.
   virtual void see_prompt(int64_t, std::span<const float>) {}
   size_t prompt_rows_;  // tokens of the prompt that are fed as one; those behind come one by one
   Served& served_;

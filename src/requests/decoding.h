@@ -12,14 +12,9 @@
 
 namespace situ {
 
-// Tokens that a strand would be fed next.
-struct Want {
-  Strand* strand = nullptr;
-  std::span<const int64_t> tokens;  // stays until the step is over
-  int64_t wanted = 1;               // logits after each of so many tokens, the last ones
+// What a strand would be fed next. The tokens stay until the step is over.
+struct Want : Served::Feed {
   bool prompt = false;  // the end of a prompt: a piece from its front may be fed, without logits; one wanted otherwise
-  bool apart = true;    // see InPlaceEngine::Feed
-  int64_t whole = 0;    // tokens of the prompt
   size_t branch = 0;    // the decoding's own number for the strand
 };
 // What the strand is to be fed next of `ids`, of which the first `prompt` are a prompt, the others came one by one, as

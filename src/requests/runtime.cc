@@ -1,14 +1,22 @@
 #include "requests/runtime.h"
 
+#include <exception>
 #include <map>
 #include <mutex>
+#include <string>
 
 namespace situ {
 
 Result<Runtime> Runtime::create(int threads) {
-  Result<std::unique_ptr<ThreadPool>> pool = make_pool(threads);
-  if (!pool.is_ok()) return pool.status();
-  return Runtime(std::make_shared<Impl>(std::shared_ptr<ThreadPool>(std::move(*pool))));
+  if (threads < 0 || threads > ThreadPool::kMost)
+    return Status::error(Code::kInvalidArgument, "threads should be an integer from 1 to " +
+                                                     std::to_string(ThreadPool::kMost) + ", or 0 for one per CPU, is " +
+                                                     std::to_string(threads));
+  try {
+    return Runtime(std::make_shared<Impl>(std::make_shared<ThreadPool>(threads)));
+  } catch (const std::exception& e) {  // the system has none left
+    return Status::error(Code::kNoRoom, "cannot start " + std::to_string(threads) + " threads: " + e.what());
+  }
 }
 
 Result<Runtime> Runtime::shared(int threads) {

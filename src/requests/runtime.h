@@ -5,7 +5,6 @@
 
 #include "base/thread_pool.h"
 #include "requests/scheduler.h"
-#include "runtime/pool.h"
 #include "situ/load_options.h"
 
 namespace situ {

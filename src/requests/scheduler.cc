@@ -24,14 +24,11 @@ struct Scheduler::Lane {
   bool idle = false;      // all that run wait for programs of encoders
 };
 
-// Tokens of a want that take part in a step.
+// A want, or the first tokens of it, that takes part in a step.
 struct Scheduler::Picked {
   Job* job;
   Want want;
-  Served::Feed feed;
-  bool fed = false, no_room = false;
-  Status refused;  // why it was not fed
-  std::vector<std::span<const float>> logits;
+  bool fed = false;
 };
 
 // -- what other threads call
@@ -405,8 +402,7 @@ std::vector<std::vector<Scheduler::Picked>> Scheduler::pick(Lane& lane) {
       continue;
     }
     for (const Want& w : wants) {
-      Picked p{&job, w, {w.strand, w.tokens, w.wanted, w.apart, w.whole}, false, false, {}, {}};
-      (w.prompt ? prompts : tokens).push_back(std::move(p));
+      (w.prompt ? prompts : tokens).push_back({&job, w});
       interactive = interactive || (!w.prompt && job.treatment.interactive);
     }
   }
@@ -414,7 +410,7 @@ std::vector<std::vector<Scheduler::Picked>> Scheduler::pick(Lane& lane) {
   std::map<Served*, size_t> group_of;  // the last one of each engine
   const auto rows_in = [](const std::vector<Picked>& group) {
     int64_t rows = 0;
-    for (const Picked& p : group) rows += p.feed.wanted;
+    for (const Picked& p : group) rows += p.want.wanted;
     return rows;
   };
   const auto add = [&](Picked p, bool alone) {
@@ -422,7 +418,7 @@ std::vector<std::vector<Scheduler::Picked>> Scheduler::pick(Lane& lane) {
     const auto found = group_of.find(&served);
     if (!alone && found != group_of.end()) {
       std::vector<Picked>& group = groups[found->second];
-      if (rows_in(group) + p.feed.wanted > served.rows() || static_cast<int64_t>(group.size()) >= served.rows())
+      if (rows_in(group) + p.want.wanted > served.rows() || static_cast<int64_t>(group.size()) >= served.rows())
         return false;
       group.push_back(std::move(p));
       return true;
@@ -448,8 +444,8 @@ std::vector<std::vector<Scheduler::Picked>> Scheduler::pick(Lane& lane) {
     if (served.fixed_cuts()) piece = std::min(piece, served.chunk() - p.want.strand->length() % served.chunk());
     if (piece <= 0 && all > last) continue;
     if (piece + last < all) {
-      p.feed.tokens = p.want.tokens.first(static_cast<size_t>(piece));
-      p.feed.wanted = 0;
+      p.want.tokens = p.want.tokens.first(static_cast<size_t>(piece));
+      p.want.wanted = 0;
     }
     if (!add(std::move(p), alone)) all_fed = false;
     one_alone = one_alone || alone;
@@ -496,14 +492,14 @@ void Scheduler::run(Lane& lane, std::vector<Picked>& group) {
   }
   stepping({});
   for (Picked& p : group)
-    if (p.fed) (p.want.prompt ? prompt_rows : answer_rows) += static_cast<int64_t>(p.feed.tokens.size());
+    if (p.fed) (p.want.prompt ? prompt_rows : answer_rows) += std::ssize(p.want.tokens);
   const double ms = ms_since(start), all = std::max(1.0, static_cast<double>(prompt_rows + answer_rows));
   const Ledger after = served.ledger();
   for (const Picked& p : group) {
     if (!p.fed) continue;
     Figures& f = p.job->figures;
     Figures::Bytes& bytes = p.job->prompt_is_done ? f.decode : f.prompt;
-    const double share = static_cast<double>(p.feed.tokens.size()) / all;
+    const double share = static_cast<double>(p.want.tokens.size()) / all;
     bytes.computed += share * static_cast<double>(after.computed - before.computed);
     bytes.copied += share * static_cast<double>(after.copied - before.copied);
   }
@@ -513,35 +509,21 @@ void Scheduler::run(Lane& lane, std::vector<Picked>& group) {
     lane.policy.learn(ms, answer_rows, prompt_rows);
   }
   for (const Picked& p : group)
-    if (p.no_room) return make_room(lane, *p.job, p.refused);
+    if (p.want.refused.code() == Code::kNoRoom) return make_room(lane, *p.job, p.want.refused);
 }
 
-// Logits stay where the program has them until its next step; else they are written side by side.
 Status Scheduler::run_once(Served& served, std::span<Picked> group) {
-  std::vector<Served::Feed> feeds;
-  int64_t wanted = 0;
+  const Status done = or_out_of_memory([&] {
+    std::vector<Served::Feed*> feeds;
+    for (Picked& p : group) feeds.push_back(&p.want);
+    return served.step(feeds);
+  });
   for (Picked& p : group) {
-    feeds.push_back(p.feed);
-    wanted += p.feed.wanted;
-    p.logits.clear();
-    p.logits.reserve(static_cast<size_t>(p.feed.wanted));
+    if (!done.is_ok()) p.want.refused = Status::ok();
+    p.fed = done.is_ok() && p.want.refused.is_ok();
+    if (!p.want.refused.is_ok() && p.want.refused.code() != Code::kNoRoom) p.job->decoding->fail(p.want.refused);
   }
-  const bool stay = (wanted <= 1 && group.size() == 1) || (served.together() && served.in_place->logits_stay());
-  if (!stay) rows_.resize(std::max(rows_.size(), static_cast<size_t>(wanted * served.vocabulary)));
-  const auto row = [&](size_t i, std::span<const float> logits) {
-    group[i].logits.push_back(logits);
-    return Status::ok();
-  };
-  Result<std::vector<Status>> refused =
-      or_out_of_memory([&] { return served.step(feeds, row, stay ? nullptr : rows_.data()); });
-  if (!refused.is_ok()) return refused.status();
-  for (size_t i = 0; i < group.size(); ++i) {
-    const Status& why = group[i].refused = std::move((*refused)[i]);
-    group[i].fed = why.is_ok();
-    group[i].no_room = why.code() == Code::kNoRoom;
-    if (!why.is_ok() && !group[i].no_room) group[i].job->decoding->fail(why);
-  }
-  return Status::ok();
+  return done;
 }
 
 // Each decoding takes its rows, those of several at the same time.
@@ -555,9 +537,9 @@ void Scheduler::take(std::span<Picked> group) {
   const auto take_part = [&](const std::pair<size_t, size_t>& part) {
     for (size_t i = part.first; i < part.second; ++i) {
       Decoding& decoding = *group[i].job->decoding;
-      if (!group[i].fed || group[i].logits.empty() || decoding.ended()) continue;
+      if (!group[i].fed || group[i].want.logits.empty() || decoding.ended()) continue;
       try {
-        decoding.take(group[i].want, group[i].logits);
+        decoding.take(group[i].want, group[i].want.logits);
       } catch (const std::bad_alloc&) {
         decoding.fail(Status::error(Code::kNoRoom, "out of memory"));
       }

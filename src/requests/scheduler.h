@@ -126,7 +126,6 @@ class Scheduler {
   // Who has it may touch engines and sequences: the scheduler's thread while it works, or a caller while it does not.
   std::mutex turn_;
   std::vector<std::unique_ptr<Lane>> lanes_;
-  std::vector<float> rows_;                       // logits that do not stay where they are computed
   std::vector<std::pair<size_t, size_t>> parts_;  // of a step, [first, last) of one request
   std::atomic<uint64_t> submitted_{0};
   std::mutex stepping_mutex_;

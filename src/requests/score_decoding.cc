@@ -31,7 +31,10 @@ Status ScoreDecoding::wants(std::vector<Want>& wants) {
   const auto part = [&](int64_t to) {
     return std::span(tokens_).subspan(static_cast<size_t>(fed), static_cast<size_t>(to - fed));
   };
-  Want want{&strand_, {}, 0, false, false, 0, 0};
+  Want want;
+  want.strand = &strand_;
+  want.wanted = 0;
+  want.apart = false;
   if (in_one_ && fed < w.scored) {
     want.tokens = part(w.scored);
     want.wanted = 1;

@@ -29,9 +29,9 @@ Status Served::check(std::span<const int64_t> tokens, int64_t length) const {
 // Takes strands back to what they are now, unless keep() is called.
 class Served::Undo {
  public:
-  explicit Undo(std::span<const Feed> feeds) {
-    for (const Feed& f : feeds)
-      if (Strand& s = *f.strand; s.sequence)
+  explicit Undo(std::span<Feed* const> feeds) {
+    for (const Feed* f : feeds)
+      if (Strand& s = *f->strand; s.sequence)
         sequences_.emplace_back(*s.served->in_place, *s.sequence);
       else
         naive_.emplace_back(&s.naive, s.naive);
@@ -51,49 +51,46 @@ class Served::Undo {
   std::vector<std::pair<NaiveSequence*, NaiveSequence>> naive_;
 };
 
-Result<std::vector<Status>> Served::step(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each, float* to) {
-  std::vector<Status> refused;
-  std::vector<size_t> good;  // feeds
-  for (const Feed& f : feeds) {
-    refused.push_back(check(f.tokens, f.strand->length()));
-    if (refused.back().is_ok()) good.push_back(refused.size() - 1);
+Status Served::step(std::span<Feed* const> feeds, float* to) {
+  std::vector<Feed*> good;
+  for (Feed* f : feeds) {
+    f->refused = check(f->tokens, f->strand->length());
+    if (f->refused.is_ok()) good.push_back(f);
   }
-  Undo undo(feeds);
+  Undo undo(good);
   const size_t most = static_cast<size_t>(rows());
   for (size_t first = 0; first < good.size(); first += most) {
-    const std::span<const size_t> group = std::span(good).subspan(first, std::min(most, good.size() - first));
-    SITU_RETURN_IF_ERROR(step_group(feeds, group, each, refused, to));
+    const std::span<Feed* const> group = std::span(good).subspan(first, std::min(most, good.size() - first));
+    SITU_RETURN_IF_ERROR(step_group(group, to));
     if (to)
-      for (const size_t i : group) to += feeds[i].wanted * vocabulary;
+      for (const Feed* f : group) to += f->wanted * vocabulary;
   }
   undo.keep();
-  return refused;
+  return Status::ok();
 }
 
-// As many as one step takes.
-Status Served::step_group(std::span<const Feed> feeds, std::span<const size_t> group,
-                          const InPlaceEngine::LogitsOf& each, std::span<Status> refused, float* to) {
-  if (const Feed& only = feeds[group[0]]; group.size() == 1 && (only.wanted == 1 || naive)) {
-    Status done = only.strand->step(only.tokens, to);
-    if (done.code() == Code::kInterrupted) return done;
-    refused[group[0]] = std::move(done);
-    if (!refused[group[0]].is_ok() || only.wanted == 0) return Status::ok();
-    return each(group[0], in_place ? in_place->logits() : naive->logits());
+Status Served::step(Feed feed, float* to) {
+  Feed* const only = &feed;
+  const Status done = step({&only, 1}, to);
+  return done.is_ok() ? feed.refused : done;
+}
+
+// As many as one step takes. What ends the step of one alone is its own error.
+Status Served::step_group(std::span<Feed* const> group, float* to) {
+  Status done;
+  if (naive) {
+    Feed& only = *group[0];
+    done = naive->step(only.strand->naive, only.tokens, to);
+    only.logits.assign(done.is_ok() ? static_cast<size_t>(only.wanted) : 0, naive->logits());
+  } else {
+    for (Feed* f : group) f->sequence = &*f->strand->sequence;
+    const std::vector<InPlaceEngine::Feed*> sequences(group.begin(), group.end());
+    done = in_place->step(sequences, to);
   }
-  std::vector<InPlaceEngine::Feed> sequences;
-  for (const size_t i : group)
-    sequences.push_back(
-        {&*feeds[i].strand->sequence, feeds[i].tokens, feeds[i].wanted, feeds[i].apart, feeds[i].whole});
-  bool by_each = false;  // an error, which names the file itself
-  const InPlaceEngine::LogitsOf read = [&](size_t i, std::span<const float> row) {
-    const Status status = each(group[i], row);
-    by_each = !status.is_ok();
-    return status;
-  };
-  std::vector<Status> status(group.size());
-  const Status done = in_place->step(sequences, read, status, to);
-  for (size_t i = 0; i < group.size(); ++i) refused[group[i]] = status[i].with_context(file);
-  return by_each ? done : done.with_context(file);
+  if (group.size() == 1 && done.code() != Code::kInterrupted && !done.is_ok())
+    group[0]->refused = std::exchange(done, Status::ok());
+  for (Feed* f : group) f->refused = f->refused.with_context(file);
+  return done.with_context(file);
 }
 
 Strand::Strand(Served& of) : served(&of) {
@@ -118,13 +115,6 @@ void Strand::rewind(int64_t length) {
     sequence->clear();
   else
     sequence->rewind(length);
-}
-
-Status Strand::step(std::span<const int64_t> tokens, float* to) {
-  SITU_RETURN_IF_ERROR(served->check(tokens, length()));
-  Status done = sequence ? served->in_place->step(*sequence, tokens, to) : served->naive->step(naive, tokens, to);
-  if (done.is_ok()) return done;  // what was fed is not lost because the name below finds no memory
-  return done.with_context(served->file);
 }
 
 Result<bool> Strand::encode(const Start& start, Clock::time_point until, std::vector<Stage>* stages) {

@@ -69,25 +69,19 @@ struct Served {
   // The same, no tokens, and more tokens than the context holds.
   Status check(std::span<const int64_t> tokens, int64_t length) const;
 
-  // Feeds any number of strands, each once, and calls `each` with the wanted logits, in order. The result, [feeds]:
-  // ok, or why a feed is refused: its strand is then what it was, and the others are what they are after a step
-  // without it. After an error, and where memory runs out (std::bad_alloc), all are what they were. On the scheduler's
-  // thread, as all that touches the state of sequences.
-  struct Feed {
+  // Feeds any number of strands, each once; what comes of each is in its feed, as InPlaceEngine::step says. On the
+  // scheduler's thread, as all that touches the state of sequences. `to`: where logits are wanted, [wanted,
+  // vocabulary], not all of it where feeds are refused; needed for more than rows() feeds. Null: where they are.
+  struct Feed : InPlaceEngine::Feed {  // whose sequence is the strand's
     Strand* strand = nullptr;
-    std::span<const int64_t> tokens;
-    int64_t wanted = 1;  // logits after each of so many tokens, the last ones
-    bool apart = true;   // see InPlaceEngine::Feed, as of
-    int64_t whole = 0;
   };
-  // `to`: where they are wanted, [wanted, vocabulary], not all of it where feeds are refused; null: where they are.
-  Result<std::vector<Status>> step(std::span<const Feed> feeds, const InPlaceEngine::LogitsOf& each,
-                                   float* to = nullptr);
+  Status step(std::span<Feed* const> feeds, float* to = nullptr);
+  // Of one.
+  Status step(Feed feed, float* to);
 
  private:
   class Undo;
-  Status step_group(std::span<const Feed> feeds, std::span<const size_t> group, const InPlaceEngine::LogitsOf& each,
-                    std::span<Status> refused, float* to);
+  Status step_group(std::span<Feed* const> group, float* to);
 };
 
 // What an encoder is given, and the tokens that the decoder is fed first.
@@ -120,7 +114,6 @@ struct Strand {
   void take_prefix(std::span<const int64_t> prompt, bool all);
   // Keeps the rows of `tokens`, the first ones of it: those of a prompt, or (`all`) of any kind.
   void keep_prefix(std::span<const int64_t> tokens, bool all) const;
-  Status step(std::span<const int64_t> tokens, float* to = nullptr);
 };
 
 }  // namespace situ

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/assign.h"
 #include "base/tensor.h"
 
 namespace situ {
@@ -62,19 +63,15 @@ Result<std::unique_ptr<CrossAttention>> CrossAttention::create(const Compiled& c
   made->binding_ = compiled.binding;
   for (const Node& n : graph.nodes)
     if (n.is("Attention", "situ")) made->binding_.kept.push_back(n.in[0]);
-  Result<Plan> plan = make_plan(graph, made->binding_, bounds);
-  if (!plan.is_ok()) return plan.status();
-  made->plan_ = std::move(*plan);
+  SITU_RETURN_IF_ERROR(assign(&made->plan_, make_plan(graph, made->binding_, bounds)));
   made->bytes_ = static_cast<size_t>(made->plan_.arena_bytes + made->plan_.io_bytes + 64);
   void* p = mmap(nullptr, made->bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED)
     return Status::error(Code::kNoRoom, "cannot reserve " + std::to_string(made->bytes_) + " bytes for an alignment");
   made->memory_ = static_cast<std::byte*>(p);
   const Regions regions{made->memory_, made->memory_ + made->plan_.arena_bytes, &states};
-  Result<std::unique_ptr<Program>> program =
-      Program::create(graph, made->binding_, made->plan_, compiled.order, regions, executor);
-  if (!program.is_ok()) return program.status();
-  made->program_ = std::move(*program);
+  SITU_RETURN_IF_ERROR(
+      assign(&made->program_, Program::create(graph, made->binding_, made->plan_, compiled.order, regions, executor)));
   const std::vector<Call>& calls = made->program_->schedule().calls;
   for (size_t i = 0; i < calls.size(); ++i) {
     const Step& step = made->plan_.steps[static_cast<size_t>(calls[i].step)];

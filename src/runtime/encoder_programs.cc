@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include "base/assign.h"
+
 namespace situ {
 
 IoMemory::~IoMemory() {
@@ -26,10 +28,10 @@ Status EncoderProgram::place(const EncoderRoom& room, const std::string& name) {
   SITU_RETURN_IF_ERROR(io.reserve(plan, name));
   Regions regions = room.regions;
   regions.io = io.begin;
-  Result<std::unique_ptr<Program>> made = Program::create(
-      compiled.graph, compiled.binding, plan, {"", {}, "an encoder takes one prompt"}, regions, *room.executor);
-  if (!made.is_ok()) return made.status().with_context(name);
-  program = std::move(*made);
+  SITU_RETURN_IF_ERROR(
+      assign(&program, Program::create(compiled.graph, compiled.binding, plan, {"", {}, "an encoder takes one prompt"},
+                                       regions, *room.executor))
+          .with_context(name));
   return Status::ok();
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "base/assign.h"
 #include "base/free_memory.h"
 #include "passes/pack_store.h"
 
@@ -85,9 +86,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   const Compiled &prompt = e->compiled_.prompt, &token = e->compiled_.token;
   e->switches_ = Switches(prompt.binding, token.binding);
   if (e->compiled_.module.has_encoder()) {
-    Result<std::unique_ptr<SourceWriter>> encoder = SourceWriter::create(files, options, token, packs);
-    if (!encoder.is_ok()) return encoder.status();
-    e->encoder_ = std::move(*encoder);
+    SITU_RETURN_IF_ERROR(assign(&e->encoder_, SourceWriter::create(files, options, token, packs)));
   }
   std::vector<const Graph*> graphs{&prompt.graph, &token.graph};
   if (e->encoder_ && e->encoder_->compiled()) graphs.push_back(&e->encoder_->compiled()->graph);
@@ -106,26 +105,21 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   e->first_ = options.first;
 
   // A piece of a prompt, and the last tokens of as many sequences as there may be.
-  const int64_t sources_most = e->encoder_ ? e->encoder_->most_rows() : 1;
-  const int64_t lasts = prompt.order.one_sequence.empty() ? e->batch_ : 0;
-  const int64_t most_keys = std::max(capacity, sources_most);
-  add_attention_workspaces(e->compiled_.prompt.graph, e->pool_->threads(), most_keys, std::max<int64_t>(1, lasts));
+  const int64_t sources_most = e->encoder_ ? e->encoder_->most_rows() : 1, most_keys = std::max(capacity, sources_most);
+  const auto bounds = [&](int64_t sources) {
+    const int64_t lasts = prompt.order.one_sequence.empty() ? e->batch_ : 0;
+    return PlanBounds{e->chunk_ + lasts, capacity, std::max<int64_t>(1, lasts), sources};
+  };
+  add_attention_workspaces(e->compiled_.prompt.graph, e->pool_->threads(), most_keys, bounds(1).wanted);
   add_attention_workspaces(e->compiled_.token.graph, e->pool_->threads(), most_keys, 1);
   if (!files.media.empty()) {
     const Status added = e->add_media(files, options);
     if (!added.is_ok()) e->media_problem_ = added.message();
   }
-  Result<Plan> decode = make_plan(token.graph, token.binding, {1, capacity, 1, sources_most});
-  if (!decode.is_ok()) return decode.status();
-  e->decode_plan_ = std::move(*decode);
+  SITU_RETURN_IF_ERROR(assign(&e->decode_plan_, make_plan(token.graph, token.binding, {1, capacity, 1, sources_most})));
   Result<StatePool::Capacity> slots = StatePool::Capacity{};
-  const bool together = prompt.order.one_sequence.empty();
   for (;;) {
-    const int64_t lasts = together ? e->batch_ : 0;
-    Result<Plan> prefill = make_plan(prompt.graph, prompt.binding,
-                                     {e->chunk_ + lasts, capacity, std::max<int64_t>(1, lasts), sources_most});
-    if (!prefill.is_ok()) return prefill.status();
-    e->prefill_plan_ = std::move(*prefill);
+    SITU_RETURN_IF_ERROR(assign(&e->prefill_plan_, make_plan(prompt.graph, prompt.binding, bounds(sources_most))));
     e->arena_bytes_ = e->planned_arena_bytes();
     e->memory_bytes_ = e->arena_bytes_ + e->prefill_plan_.io_bytes + e->decode_plan_.io_bytes + 64;
     slots = e->count_slots(options, capacity);
@@ -150,13 +144,10 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
       return too_large(*plan, plan == &e->prefill_plan_ ? prompt.graph : token.graph);
   if (!slots.is_ok()) return slots.status();
   if (e->media_) {
-    const int64_t lasts = together ? e->batch_ : 0;
-    Result<Plan> behind = make_plan(e->cut_.decoder.graph, e->cut_.decoder.binding,
-                                    {e->chunk_ + lasts, capacity, std::max<int64_t>(1, lasts), 1});
-    if (!behind.is_ok()) return behind.status();
-    e->behind_plan_ = std::move(*behind);
+    const Compiled& behind = e->cut_.decoder;
+    SITU_RETURN_IF_ERROR(assign(&e->behind_plan_, make_plan(behind.graph, behind.binding, bounds(1))));
 #ifndef NDEBUG
-    SITU_RETURN_IF_ERROR(verify_plan(e->cut_.decoder.graph, e->cut_.decoder.binding, e->behind_plan_, steps));
+    SITU_RETURN_IF_ERROR(verify_plan(behind.graph, behind.binding, e->behind_plan_, steps));
 #endif
   }
   // Of encoders that are compiled later, when extents are known, as much as there may be.
@@ -166,25 +157,19 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   e->memory_bytes_ =
       e->arena_bytes_ + e->prefill_plan_.io_bytes + e->decode_plan_.io_bytes + e->behind_plan_.io_bytes + 64;
   SITU_RETURN_IF_ERROR(e->reserve(*slots, options.slots > 0 || options.memory > 0));
-  // Io regions of their own: logits of one program are still read while the other runs.
-  const Regions regions{e->memory_, e->memory_ + e->arena_bytes_, e->states_.get()},
-      token_regions{e->memory_, regions.io + e->prefill_plan_.io_bytes, e->states_.get()};
   e->executor_ = std::make_unique<Executor>(*e->pool_);
-  Result<std::unique_ptr<Program>> a =
-      Program::create(prompt.graph, prompt.binding, e->prefill_plan_, prompt.order, regions, *e->executor_);
-  if (!a.is_ok()) return a.status();
-  Result<std::unique_ptr<Program>> b =
-      Program::create(token.graph, token.binding, e->decode_plan_, {"", {}, "one token is of one sequence"},
-                      token_regions, *e->executor_);
-  if (!b.is_ok()) return b.status();
-  e->prefill_ = std::move(*a);
-  e->decode_ = std::move(*b);
-  if (!e->one_sequence().empty() && e->batch_ > 1) {
-    Result<std::unique_ptr<TokenBatch>> tokens =
-        TokenBatch::create(*e->decode_, e->decode_plan_, *e->states_, e->batch_, *e->executor_);
-    if (!tokens.is_ok()) return tokens.status();
-    e->tokens_ = std::move(*tokens);
-  }
+  // Io regions of their own: logits of one program are still read while the other runs.
+  Regions regions{e->memory_, e->memory_ + e->arena_bytes_, e->states_.get()};
+  const auto program = [&](const Compiled& c, const Plan& plan, const TokenOrder& order) {
+    const Regions own = regions;
+    regions.io += plan.io_bytes;
+    return Program::create(c.graph, c.binding, plan, order, own, *e->executor_);
+  };
+  SITU_RETURN_IF_ERROR(assign(&e->prefill_, program(prompt, e->prefill_plan_, prompt.order)));
+  SITU_RETURN_IF_ERROR(assign(&e->decode_, program(token, e->decode_plan_, {"", {}, "one token is of one sequence"})));
+  if (!e->one_sequence().empty() && e->batch_ > 1)
+    SITU_RETURN_IF_ERROR(
+        assign(&e->tokens_, TokenBatch::create(*e->decode_, e->decode_plan_, *e->states_, e->batch_, *e->executor_)));
   e->room_ = {{e->memory_ + step_arena, nullptr, e->states_.get()},
               e->arena_bytes_ - step_arena,
               e->executor_.get(),
@@ -192,12 +177,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   e->builder_ = std::make_unique<ProgramBuilder>(e->pool_->threads());
   if (e->encoder_) e->encoder_->place(e->room_, *e->builder_);
   if (e->media_) {
-    const Regions behind_regions{e->memory_, token_regions.io + e->decode_plan_.io_bytes, e->states_.get()};
-    Result<std::unique_ptr<Program>> behind =
-        Program::create(e->cut_.decoder.graph, e->cut_.decoder.binding, e->behind_plan_, e->cut_.decoder.order,
-                        behind_regions, *e->executor_);
-    if (!behind.is_ok()) return behind.status();
-    e->behind_ = std::move(*behind);
+    SITU_RETURN_IF_ERROR(assign(&e->behind_, program(e->cut_.decoder, e->behind_plan_, e->cut_.decoder.order)));
     if (e->one_sequence().empty() && !e->behind_->one_sequence().empty())
       return Status::error("rows of encoders cannot share steps with text: " + e->behind_->one_sequence());
     SITU_RETURN_IF_ERROR(e->media_->place(regions, e->room_, *e->builder_));
@@ -254,13 +234,9 @@ Status InPlaceEngine::add_media(const ModelFiles& files, const EngineOptions& op
   const Compiled& prompt = compiled_.prompt;
   if (compiled_.one_token) return Status::error("the model takes prompts token by token");
   if (window_ > 0) return Status::error("a window keeps no prompt");
-  Result<CutGraphs> cut = cut_at_embeddings(prompt);
-  if (!cut.is_ok()) return cut.status();
-  cut_ = std::move(*cut);
-  Result<std::unique_ptr<MediaWriter>> media =
-      MediaWriter::create(files, options, cut_, chunk_ + batch_, compiled_.first_only || !prompt.order.mixing.empty());
-  if (!media.is_ok()) return media.status();
-  media_ = std::move(*media);
+  SITU_RETURN_IF_ERROR(assign(&cut_, cut_at_embeddings(prompt)));
+  SITU_RETURN_IF_ERROR(assign(&media_, MediaWriter::create(files, options, cut_, chunk_ + batch_,
+                                                           compiled_.first_only || !prompt.order.mixing.empty())));
   return Status::ok();
 }
 
@@ -275,8 +251,19 @@ Result<std::unique_ptr<Encoding>> InPlaceEngine::encoding(const Sequence& sequen
   return media_->encoding({prompt, base, sequence.media().first_position(base)}, input);
 }
 
-// A step with rows of encoders, which lie where their sequences have them; those of text are looked up before.
-Status InPlaceEngine::run_media(std::vector<Segment> segments, int64_t wanted, float* to) {
+Program& InPlaceEngine::program_of(int64_t tokens, int64_t past, bool prompt) const {
+  return tokens == 1 && !prompt && !(compiled_.first_only && past == 0) ? *decode_ : *prefill_;
+}
+
+// A run of one program. Rows of encoders lie where their sequences have them; beside them those of text are looked up
+// before.
+Status InPlaceEngine::run(std::span<Segment> segments, int64_t wanted, float* to) {
+  token_rows_ = 0;
+  if (std::all_of(segments.begin(), segments.end(), [](const Segment& s) { return s.embeddings == nullptr; })) {
+    const Segment& s = segments[0];
+    ran_ = segments.size() == 1 ? &program_of(s.count, s.past, s.prompt) : prefill_.get();
+    return ran_->run({segments, wanted, to}, ledger_);
+  }
   std::vector<Segment> text;
   for (const Segment& s : segments)
     if (!s.embeddings) text.push_back(s);
@@ -287,7 +274,7 @@ Status InPlaceEngine::run_media(std::vector<Segment> segments, int64_t wanted, f
       if (!s.embeddings) s.embeddings = std::exchange(*rows, *rows + s.count * media_->row_bytes());
   }
   ran_ = behind_.get();
-  return behind_->run({segments, wanted, to, {&segments[0].embeddings, 1}}, ledger_);
+  return ran_->run({segments, wanted, to, {&segments[0].embeddings, 1}}, ledger_);
 }
 
 Status InPlaceEngine::check_source(const Sequence& sequence) const {
@@ -404,20 +391,8 @@ InPlaceEngine::~InPlaceEngine() {
   if (memory_) munmap(memory_, static_cast<size_t>(memory_bytes_));
 }
 
-Status InPlaceEngine::step(Sequence& sequence, std::span<const int64_t> tokens, float* to) {
-  if (tokens.empty()) return Status::error(Code::kInvalidArgument, "a step needs at least one token");
-  SITU_RETURN_IF_ERROR(check_source(sequence));
-  sequence.media().match(sequence.length(), tokens);
-  const Feed feed{&sequence, tokens};
-  SITU_RETURN_IF_ERROR(follow_length(feed, {}));
-  if (tokens.size() == 1 || !one_sequence().empty()) return step_one(feed, to);
-  Status refused;
-  const Status done = step({&feed, 1}, [](size_t, std::span<const float>) { return Status::ok(); }, {&refused, 1}, to);
-  return done.is_ok() ? refused : done;
-}
-
 // A step of one sequence. Where no logits are wanted it is a piece of a prompt.
-Status InPlaceEngine::step_one(const Feed& feed, float* to) {
+Status InPlaceEngine::step_one(Feed& feed, float*& to) {
   Sequence& sequence = *feed.sequence;
   const std::span<const int64_t> tokens = feed.tokens;
   const std::string& mixing = compiled_.prompt.order.mixing;
@@ -427,7 +402,6 @@ Status InPlaceEngine::step_one(const Feed& feed, float* to) {
                                             "), and cannot be fed in parts: by " + mixing +
                                             " tokens depend on later ones");
   const bool piece = feed.wanted == 0;
-  token_rows_ = 0;
   Undo undo(*this, sequence);
   // Other prompts may begin as this one: what whole states are before its last token, whose logits are wanted, is
   // known.
@@ -447,6 +421,8 @@ Status InPlaceEngine::step_one(const Feed& feed, float* to) {
     begin += static_cast<size_t>(*fed);
   }
   remember(feed);
+  Feed* const fed = &feed;
+  SITU_RETURN_IF_ERROR(read_rows({&fed, 1}, to));
   undo.keep();
   return Status::ok();
 }
@@ -512,6 +488,12 @@ bool InPlaceEngine::has_replaced_states() const {
                      [](const StateLayout& s) { return s.pair.rule == StateRule::kReplace; });
 }
 
+Segment with_runs(Segment segment, const Sequence& sequence) {
+  segment.runs = sequence.runs().data();
+  segment.run_count = static_cast<int>(sequence.runs().size());
+  return segment;
+}
+
 Segment segment_of(const Sequence& sequence, std::span<const int64_t> tokens, int64_t past, int64_t first_slot,
                    bool prompt) {
   Segment s;
@@ -552,10 +534,9 @@ Result<std::pair<int64_t, int64_t>> InPlaceEngine::attending_heads() {
   if (!encoder_) return Status::error(Code::kInvalidArgument, "the model has no encoder");
   if (!attending_) {
     const int64_t tokens = std::min(chunk_, capacity_);
-    Result<std::unique_ptr<CrossAttention>> made = CrossAttention::create(
-        compiled_.prompt, {tokens, capacity_, tokens, encoder_->most_rows()}, *states_, *executor_);
-    if (!made.is_ok()) return made.status();
-    attending_ = std::move(*made);
+    SITU_RETURN_IF_ERROR(
+        assign(&attending_, CrossAttention::create(compiled_.prompt, {tokens, capacity_, tokens, encoder_->most_rows()},
+                                                   *states_, *executor_)));
   }
   return std::pair(attending_->layers(), attending_->heads());
 }
@@ -576,54 +557,35 @@ Result<std::vector<float>> InPlaceEngine::attended(Sequence& sequence, std::span
   if (slots->length < count)
     return Status::error(Code::kNoRoom, "no " + std::to_string(count) + " slots in a row for an alignment");
   SITU_RETURN_IF_ERROR(take_state_slot(sequence, sequence.length()));
-  Segment segment = segment_of(sequence, tokens, 0, slots->first_slot, true);
-  segment.runs = sequence.runs().data();
-  segment.run_count = static_cast<int>(sequence.runs().size());
+  const Segment segment = with_runs(segment_of(sequence, tokens, 0, slots->first_slot, true), sequence);
   return attending_->run(segment, heads, ledger_);
 }
 
+// The next of these tokens, as many as get slots in one run. `prompt`: they are a piece of one; `last`: the logits
+// after the last of them are wanted; `all`: tokens of the step. Whoever calls it undoes it.
 Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool prompt, bool last,
                                          float* to, int64_t all) {
   const int64_t past = sequence.length();
-  const Result<Run> slots = take_slots(sequence, static_cast<int64_t>(tokens.size()), all);
+  const Result<Run> slots = take_slots(sequence, std::ssize(tokens), all);
   if (!slots.is_ok()) return slots.status();
-  const bool first = compiled_.first_only && past == 0;
-  if ((first || !compiled_.prompt.order.mixing.empty()) && slots->length < static_cast<int64_t>(tokens.size())) {
-    sequence.rewind(past);
+  const bool at_once = (compiled_.first_only && past == 0) || !compiled_.prompt.order.mixing.empty();
+  if (at_once && slots->length < std::ssize(tokens))
     return Status::error(Code::kNoRoom, "the state is full: " + std::to_string(tokens.size()) +
                                             " tokens that are computed together need as many slots in a row");
-  }
-  last = last && static_cast<size_t>(slots->length) == tokens.size();
+  last = last && slots->length == std::ssize(tokens);
   tokens = tokens.first(static_cast<size_t>(slots->length));
-  Program& program = tokens.size() == 1 && !first && !prompt ? *decode_ : *prefill_;
-  if (program.needs_contiguous() && !sequence.contiguous()) {
-    sequence.rewind(past);
-    return needs_one_run();
-  }
-  if (Status room = take_state_slot(sequence, sequence.length()); !room.is_ok()) {
-    sequence.rewind(past);
-    return room;
-  }
-  Segment segment = segment_of(sequence, tokens, past, slots->first_slot, prompt);
-  segment.runs = sequence.runs().data();
-  segment.run_count = static_cast<int>(sequence.runs().size());
-  const int64_t wanted = last ? 1 : 0;
-  ran_ = &program;
-  const Status done = segment.embeddings ? run_media({segment}, wanted, last ? to : nullptr)
-                                         : program.run({{&segment, 1}, wanted, last ? to : nullptr}, ledger_);
-  if (!done.is_ok()) {
-    sequence.rewind(past);
-    return done;
-  }
-  if (!compiled_.prompt.order.mixing.empty()) sequence.tie(static_cast<int64_t>(tokens.size()));
+  if (program_of(slots->length, past, prompt).needs_contiguous() && !sequence.contiguous()) return needs_one_run();
+  SITU_RETURN_IF_ERROR(take_state_slot(sequence, sequence.length()));
+  Segment segment = with_runs(segment_of(sequence, tokens, past, slots->first_slot, prompt), sequence);
+  SITU_RETURN_IF_ERROR(run({&segment, 1}, last ? 1 : 0, last ? to : nullptr));
+  if (!compiled_.prompt.order.mixing.empty()) sequence.tie(slots->length);
   step_done(sequence);
-  if (last) SITU_RETURN_IF_ERROR(read_logits(ran_->logits(), 0, to));
-  return static_cast<int64_t>(tokens.size());
+  return slots->length;
 }
 
 // The last row but `before_last`. Logits of half or double precision are converted (new values); float ones are read
 // where they are, unless they have gaps, or are wanted elsewhere (`to`).
-Status InPlaceEngine::read_logits(const View& view, int64_t before_last, float* to) {
+Result<std::span<const float>> InPlaceEngine::read_logits(const View& view, int64_t before_last, float* to) {
   if (view.rank < 1 || view.count() == 0) return Status::error("the logits are empty or a scalar");
   if (view.type != DType::kF32 && view.type != DType::kF16 && view.type != DType::kBF16 && view.type != DType::kF64)
     return Status::error(std::string("logits of type ") + dtype_name(view.type));
@@ -636,21 +598,19 @@ Status InPlaceEngine::read_logits(const View& view, int64_t before_last, float* 
     offset += (view.dims[i] - 1 - (view.dims[i] > 1 ? before_last : 0)) * view.strides[i];
   last.data += offset * dtype_bytes(view.type);
   const int64_t width = last.dims[0];
-  if (view.type == DType::kF32 && last.strides[0] == 1 && (!to || last.as<float>() == to)) {
-    logits_ = {last.as<float>(), static_cast<size_t>(width)};
-    return Status::ok();
-  }
+  if (view.type == DType::kF32 && last.strides[0] == 1 && (!to || last.as<float>() == to))
+    return std::span<const float>(last.as<float>(), static_cast<size_t>(width));
   if (!to) {
-    converted_.resize(static_cast<size_t>(width));
-    to = converted_.data();
+    rows_.resize(std::max(rows_.size(), static_cast<size_t>(width)));
+    to = rows_.data();
   }
-  logits_ = {to, static_cast<size_t>(width)};
+  const std::span<const float> row(to, static_cast<size_t>(width));
   if (view.type == DType::kF32) {
-    View row = last;
-    row.data = reinterpret_cast<std::byte*>(to);
-    row.strides[0] = 1;
-    move_bytes(row, last, ledger_);
-    return Status::ok();
+    View dense = last;
+    dense.data = reinterpret_cast<std::byte*>(to);
+    dense.strides[0] = 1;
+    move_bytes(dense, last, ledger_);
+    return row;
   }
   for (int64_t i = 0; i < width; ++i) {
     const int64_t at = i * last.strides[0];
@@ -661,7 +621,7 @@ Status InPlaceEngine::read_logits(const View& view, int64_t before_last, float* 
       x = view.type == DType::kF16 ? half_to_float(last.as<uint16_t>()[at]) : bfloat_to_float(last.as<uint16_t>()[at]);
   }
   ledger_.computed += width * 4;
-  return Status::ok();
+  return row;
 }
 
 }  // namespace situ

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -59,10 +58,6 @@ class InPlaceEngine {
   // Beginnings of prompts whose state is kept, as long as slots are not needed for something else. Null: prompts are
   // computed as a whole, or state is read as one block, so that no two sequences can share slots.
   PrefixCache* prefixes() { return prefixes_.get(); }
-  // Feeds the next tokens (any number: they are split into chunks, and where slots are free) and leaves the last one's
-  // logits: in `to`, [vocabulary], if it is not null. Most programs compute them there; what lies elsewhere is copied,
-  // and the ledger says so.
-  Status step(Sequence& sequence, std::span<const int64_t> tokens, float* to = nullptr);
   // What tokens [1..chunk()] look at in the source of a sequence that has no token yet, and is left so: weights [heads,
   // tokens, rows of the source] of the decoder's cross-attention. Errors: the sequence has tokens; those of
   // CrossAttention; no room.
@@ -70,26 +65,25 @@ class InPlaceEngine {
                                       std::span<const AttentionHead> heads);
   // (layers, heads) of that attention; an error where it was not recognised.
   Result<std::pair<int64_t, int64_t>> attending_heads();
-  // Logits [vocabulary] of the last token fed, valid until the next step; where the caller has them, as long as he
-  // leaves them.
-  std::span<const float> logits() const { return logits_; }
 
-  // Feeds the next tokens of several sequences together, and calls `each` with the wanted logits, up to batch() of
-  // them, in order. Where one_sequence() says why, one token of each is wanted, prompts are fed one after the other,
-  // and single tokens that stand side by side together. `refused`, [feeds], ok before: why a feed is refused. Its
-  // sequence is then what it was, and the others are what they are after a step without it. After an error, and where
-  // memory runs out (std::bad_alloc), all are what they were.
+  // The next tokens of a sequence (any number: they are split into chunks, and where slots are free), and what comes of
+  // them in a step.
   struct Feed {
     Sequence* sequence = nullptr;
     std::span<const int64_t> tokens;
     int64_t wanted = 1;  // logits after each of so many tokens, the last ones
     bool apart = true;   // each of these as if it were fed alone, to the bit; else as a piece of a prompt is: faster
-    int64_t whole =
-        0;  // tokens that the sequence will have with the rest of a prompt, which is fed next; 0: with these
+    // Tokens that the sequence will have with the rest of a prompt, which is fed next; 0: with these.
+    int64_t whole = 0;
+    Status refused = {};                              // why it is; the sequence is then what it was
+    std::vector<std::span<const float>> logits = {};  // [wanted][vocabulary], valid until the next step
   };
-  using LogitsOf = std::function<Status(size_t feed, std::span<const float> logits)>;
-  // `to`: as above, [wanted, vocabulary], without the rows of refused feeds.
-  Status step(std::span<const Feed> feeds, const LogitsOf& each, std::span<Status> refused, float* to = nullptr);
+  // Feeds several sequences together; up to batch() logits may be wanted. Where one_sequence() says why, one token of
+  // each is wanted, prompts are fed one after the other, and single tokens that stand side by side together. Where a
+  // feed is refused the others are what they are after a step without it. After an error, and where memory runs out
+  // (std::bad_alloc), all are what they were. `to`: where the logits are wanted, [wanted, vocabulary], without the rows
+  // of refused feeds. Most programs compute them there; what lies elsewhere is copied, and the ledger says so.
+  Status step(std::span<Feed* const> feeds, float* to = nullptr);
   int64_t batch() const { return batch_; }
   bool has_window() const { return window_ > 0; }
   // Tables may follow the length of a sequence. How many tokens behind number `length` have, at the end of a sequence,
@@ -116,8 +110,6 @@ class InPlaceEngine {
     Sequence* sequence_;  // null: done, or kept
     int64_t length_;
   };
-  // Those of a step stay where they are until the next, so that all of them may be read after it.
-  bool logits_stay() const;
   const std::string& one_sequence() const { return prefill_->one_sequence(); }
   // Whether sequences that share their beginning can both go on (else needs_one_run()).
   bool can_fork() const { return !decode_->needs_contiguous(); }
@@ -172,8 +164,8 @@ class InPlaceEngine {
  private:
   InPlaceEngine() = default;
   static Result<std::unique_ptr<InPlaceEngine>> make(const ModelFiles& files, const EngineOptions& options);
-  // Feeds as many of the tokens as get slots in one run: how many. `prompt`: they are a piece of one; `last`: the
-  // logits after the last of them are wanted; `all`: tokens of the step.
+  Program& program_of(int64_t tokens, int64_t past, bool prompt) const;
+  Status run(std::span<Segment> segments, int64_t wanted, float* to);
   Result<int64_t> run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool prompt, bool last, float* to,
                             int64_t all);
   std::vector<const Plan*> step_plans() const;
@@ -184,35 +176,35 @@ class InPlaceEngine {
   Status reserve(StatePool::Capacity capacity, bool exact);
   int64_t sequence_bytes(StateRule rule) const;
   Status check_source(const Sequence& sequence) const;
-  Status check_feeds(std::span<const Feed> feeds) const;
+  Status check_feeds(std::span<Feed* const> feeds) const;
   bool left_window(const Sequence& sequence, int64_t length) const;
-  Status step_one(const Feed& feed, float* to);
-  Status step_together(std::span<const Feed> feeds, const LogitsOf& each, std::span<Status> refused, float* to);
-  Status step_by_length(std::span<const Feed> feeds, const LogitsOf& each, std::span<Status> refused, float* to);
-  Status step_group(std::span<const Feed> feeds, const LogitsOf& each, std::span<Status> refused, float* to);
+  // `to`: goes on behind the rows that were written.
+  Status step_one(Feed& feed, float*& to);
+  Status step_together(std::span<Feed* const> feeds, float*& to);
+  Status step_by_length(std::span<Feed* const> feeds, float*& to);
+  Status step_group(std::span<Feed* const> feeds, float*& to);
   // -- sequences whose length other tables are for (engine_switches.cc)
   struct Piece {
     size_t feed;
     Feed what;
   };
-  std::vector<Piece> pieces_of(std::span<const Feed> feeds) const;
+  std::vector<Piece> pieces_of(std::span<Feed* const> feeds) const;
   Status follow_length(const Feed& feed, std::span<Sequence* const> others);
   Status make_rows_anew(Sequence& sequence, int64_t whole, std::span<Sequence* const> others);
   void take_rows(Sequence& sequence, std::span<const int64_t> tokens, std::span<Sequence* const> others) const;
   void remember(const Feed& feed) const;
   void forget(Sequence& sequence, int64_t length) const;
-  Status step_apart(std::span<const Feed> feeds, const LogitsOf& each, std::span<Status> refused, float* to);
+  Status step_apart(std::span<Feed* const> feeds, float*& to);
   bool in_token_batch(const Feed& feed) const;
   Status take_token_slots(const Feed& feed);
-  Status run_tokens(std::span<const Feed> feeds, std::span<const size_t> which, float* to);
+  Status run_tokens(std::span<Feed* const> feeds, float* to);
   // A step of several sequences, which is as many runs of a program as it takes.
   struct Part {
     size_t feed;
     Segment segment;  // but for its runs, which may still move
   };
   struct Together {
-    std::span<const Feed> feeds;
-    std::span<Status> refused;
+    std::span<Feed* const> feeds;
     std::vector<Undo> undo;     // by feed
     std::vector<size_t> begun;  // by feed: tokens that are in parts so far
     std::vector<Part> parts;    // of the next run
@@ -224,14 +216,12 @@ class InPlaceEngine {
   void add_parts(Together& step, size_t feed, size_t count, bool prompt);
   Status run_parts(Together& step, int64_t wanted, float* to);
   Status add_media(const ModelFiles& files, const EngineOptions& options);
-  Status run_media(std::vector<Segment> segments, int64_t wanted, float* to);
   void step_done(Sequence& sequence) const;
   // That are kept behind a window: as many as a step may take, which may be undone, or as attention may read.
   int64_t spare_tokens() const { return std::max(chunk_ + batch_, kKeysBefore); }
-  Status read_logits(const View& view, int64_t before_last, float* to);
-  Status read_row(int64_t left, float* to);
-  Status read_each(const std::vector<size_t>& wanted, const LogitsOf& each);
-  Status read_each(const std::vector<size_t>& wanted, const LogitsOf& each, float* to);
+  bool logits_stay() const;
+  Result<std::span<const float>> read_logits(const View& view, int64_t before_last, float* to);
+  Status read_rows(std::span<Feed* const> feeds, float*& to);
 
   CompiledModule compiled_;
   Plan prefill_plan_, decode_plan_;
@@ -240,7 +230,7 @@ class InPlaceEngine {
   std::unique_ptr<StatePool> states_;
   std::unique_ptr<PrefixCache> prefixes_;  // of states_
   std::unique_ptr<Program> prefill_, decode_;
-  const Program* ran_ = nullptr;        // the last one: its logits are read
+  Program* ran_ = nullptr;              // the last one: its logits are read
   std::unique_ptr<TokenBatch> tokens_;  // of decode_, where steps take one sequence
   size_t token_rows_ = 0;               // of its last step, if that was the last step
   std::unique_ptr<SourceWriter> encoder_;
@@ -257,8 +247,7 @@ class InPlaceEngine {
   std::unique_ptr<ProgramBuilder> builder_;
   int64_t weight_bytes_ = 0, computed_bytes_ = 0, memory_bytes_ = 0, arena_bytes_ = 0, chunk_ = 1, batch_ = 1,
           window_ = 0, first_ = 0;
-  std::vector<float> converted_;
-  std::span<const float> logits_;
+  std::vector<float> rows_;  // logits that do not stay where programs have them, or are converted
   Ledger ledger_;
   Switches switches_;
   PackUse packs_;

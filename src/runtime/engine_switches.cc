@@ -45,16 +45,11 @@ Status InPlaceEngine::make_rows_anew(Sequence& sequence, int64_t whole, std::spa
   sequence.clear();
   sequence.set_whole(whole);
   take_rows(sequence, losing.tokens, others);
-  const Feed rest{&sequence, std::span(losing.tokens).subspan(static_cast<size_t>(sequence.length())), 0};
-  if (rest.tokens.empty()) {
-  } else if (one_sequence().empty()) {
-    Status refused;
-    const auto nothing = [](size_t, std::span<const float>) { return Status::ok(); };
-    SITU_RETURN_IF_ERROR(step_together({&rest, 1}, nothing, {&refused, 1}, nullptr));
-    SITU_RETURN_IF_ERROR(refused);
-  } else {
-    SITU_RETURN_IF_ERROR(step_one(rest, nullptr));
-  }
+  Feed rest{&sequence, std::span(losing.tokens).subspan(static_cast<size_t>(sequence.length())), 0};
+  Feed* const feed = &rest;
+  float* nowhere = nullptr;
+  if (!rest.tokens.empty()) SITU_RETURN_IF_ERROR(step_group({&feed, 1}, nowhere));
+  SITU_RETURN_IF_ERROR(rest.refused);
   losing.done = true;
   return Status::ok();
 }
@@ -84,10 +79,10 @@ void InPlaceEngine::take_rows(Sequence& sequence, std::span<const int64_t> token
 }
 
 // Each with the logits that are wanted of one stage, and the tokens before these: in the order of the feeds.
-std::vector<InPlaceEngine::Piece> InPlaceEngine::pieces_of(std::span<const Feed> feeds) const {
+std::vector<InPlaceEngine::Piece> InPlaceEngine::pieces_of(std::span<Feed* const> feeds) const {
   std::vector<Piece> pieces;
   for (size_t i = 0; i < feeds.size(); ++i) {
-    const Feed& feed = feeds[i];
+    const Feed& feed = *feeds[i];
     const size_t count = feed.tokens.size(), first_wanted = count - static_cast<size_t>(feed.wanted);
     const auto stage_behind = [&](size_t token) {
       return switches_.stage(feed.sequence->length() + static_cast<int64_t>(token) + 1);
@@ -110,45 +105,41 @@ std::vector<InPlaceEngine::Piece> InPlaceEngine::pieces_of(std::span<const Feed>
 }
 
 // Pieces side by side whose sequences have the same tables are a step.
-Status InPlaceEngine::step_by_length(std::span<const Feed> feeds, const LogitsOf& each, std::span<Status> refused,
-                                     float* to) {
+Status InPlaceEngine::step_by_length(std::span<Feed* const> feeds, float*& to) {
   std::vector<Undo> undo;
   undo.reserve(feeds.size());
-  for (const Feed& f : feeds) undo.emplace_back(*this, *f.sequence);
-  const std::vector<Piece> pieces = pieces_of(feeds);
+  for (const Feed* f : feeds) undo.emplace_back(*this, *f->sequence);
+  std::vector<Piece> pieces = pieces_of(feeds);
   std::vector<Sequence*> ready;
   ready.reserve(feeds.size());
   for (size_t i = 0; i < pieces.size();) {
-    std::vector<Feed> group;
+    std::vector<Feed*> group;
     std::vector<size_t> numbers;  // of the feeds
     for (int64_t stage = -1; i < pieces.size(); ++i) {
-      const auto& [number, feed] = pieces[i];
-      if (!refused[number].is_ok()) continue;
+      auto& [number, feed] = pieces[i];
+      if (!feeds[number]->refused.is_ok()) continue;
       const int64_t own = switches_.stage(std::max(feed.whole, feed.sequence->length() + std::ssize(feed.tokens)));
       const bool again = !numbers.empty() && numbers.back() == number;
       if (stage >= 0 && (own != stage || again)) break;
       Status followed = follow_length(feed, ready);
       if (followed.code() == Code::kInterrupted) return followed;
       if (!followed.is_ok()) {
-        refused[number] = std::move(followed);
+        feeds[number]->refused = std::move(followed);
         undo[number].now();
         continue;
       }
       stage = own;
       ready.push_back(feed.sequence);
-      group.push_back(feed);
+      group.push_back(&feed);
       numbers.push_back(number);
     }
     if (group.empty()) continue;
-    std::vector<Status> status(group.size());
-    const LogitsOf read = [&](size_t k, std::span<const float> row) {
-      if (to) to += row.size();
-      return each(numbers[k], row);
-    };
-    SITU_RETURN_IF_ERROR(step_group(group, read, status, to));
+    SITU_RETURN_IF_ERROR(step_group(group, to));
     for (size_t k = 0; k < group.size(); ++k) {
-      if (status[k].is_ok()) continue;
-      refused[numbers[k]] = std::move(status[k]);
+      Feed& whole = *feeds[numbers[k]];
+      whole.logits.insert(whole.logits.end(), group[k]->logits.begin(), group[k]->logits.end());
+      if (group[k]->refused.is_ok()) continue;
+      whole.refused = std::move(group[k]->refused);
       undo[numbers[k]].now();
     }
   }

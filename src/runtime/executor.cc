@@ -18,7 +18,8 @@ Executor::Executor(ThreadPool& pool)
       scratch_(kThreadScratchBytes, pool.threads()),
       books_(static_cast<size_t>(pool.threads())),
       faults_(static_cast<size_t>(pool.threads())),
-      fault_calls_(static_cast<size_t>(pool.threads())) {}
+      fault_calls_(static_cast<size_t>(pool.threads())),
+      step_threads_(pool.threads()) {}
 
 Execution Executor::prepare(const Schedule& schedule) {
   Execution e;
@@ -127,6 +128,8 @@ StepEnd Executor::run(const Execution& execution, const BoundStep& step, Ledger&
   last_barrier_ = INT_MAX;
   const bool is_short = pool_.threads() > 1 && step.tokens <= StepThreads::kMostTokens;
   const bool alone = is_short && (step_threads_.alone() || always_alone_);
+  const bool asks = is_short && step_threads_.asks_use();
+  const ProcessorUse before = asks ? ProcessorUse::now() : ProcessorUse{};
   const Clock::time_point begin = Clock::now();
   const int sleeps = pool_.barrier().sleeps();
   if (alone)
@@ -136,7 +139,7 @@ StepEnd Executor::run(const Execution& execution, const BoundStep& step, Ledger&
   if (execution.number_ < 0) execution.number_ = step_threads_.add_program();
   if (is_short && step.until == Clock::time_point::max())
     step_threads_.done(execution.number_, static_cast<int>(step.tokens), ms_since(begin),
-                       pool_.barrier().sleeps() - sleeps);
+                       pool_.barrier().sleeps() - sleeps, asks ? ProcessorUse::now() - before : before);
   for (const Ledger& b : books_) {
     ledger.add(b);
     ledger.computed -= b.copied;  // what kernels moved is part of their outputs, which the caller counts

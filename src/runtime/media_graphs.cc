@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/assign.h"
 #include "passes/specialise.h"
 
 namespace situ {
@@ -117,9 +118,8 @@ Result<MediaGraph> MediaGraph::bind(const MediaEncoder& encoder, const std::map<
                                                          " in another input");
     }
   }
-  Result<Graph> specialised = specialise(imported, assignment, evaluator);
-  if (!specialised.is_ok()) return specialised.status().with_context(encoder.name);
-  Graph& graph = m.graph_ = std::move(*specialised);
+  SITU_RETURN_IF_ERROR(assign(&m.graph_, specialise(imported, assignment, evaluator)).with_context(encoder.name));
+  Graph& graph = m.graph_;
   std::vector<ValueId> outputs;
   for (const ValueId v : graph.outputs) {
     const Shape& shape = graph.values[v].info.shape;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/assign.h"
 #include "base/ledger.h"
 #include "runtime/media_positions.h"
 
@@ -124,9 +125,9 @@ Result<std::unique_ptr<MediaWriter>> MediaWriter::create(const ModelFiles& files
   w->chunk_ = chunk;
   w->whole_ = whole;
   if (!fill_random(w->secret_)) return Status::error(Code::kInternal, "the system has no random numbers");
-  Result<Plan> plan = make_plan(cut.lookup.graph, cut.lookup.binding, {chunk, context_of(options), 1, 1});
-  if (!plan.is_ok()) return plan.status().with_context(files.lookup_name);
-  w->lookup_plan_ = std::move(*plan);
+  SITU_RETURN_IF_ERROR(
+      assign(&w->lookup_plan_, make_plan(cut.lookup.graph, cut.lookup.binding, {chunk, context_of(options), 1, 1}))
+          .with_context(files.lookup_name));
 #ifndef NDEBUG
   SITU_RETURN_IF_ERROR(
       verify_plan(cut.lookup.graph, cut.lookup.binding, w->lookup_plan_, {std::min<int64_t>(chunk, 3)}));
@@ -140,10 +141,9 @@ Status MediaWriter::place(const Regions& regions, EncoderRoom& room, ProgramBuil
   SITU_RETURN_IF_ERROR(lookup_io_.reserve(lookup_plan_, files_.lookup_name));
   Regions own = regions;
   own.io = lookup_io_.begin;
-  Result<std::unique_ptr<Program>> program =
-      Program::create(cut_.lookup.graph, cut_.lookup.binding, lookup_plan_, cut_.lookup.order, own, *room.executor);
-  if (!program.is_ok()) return program.status().with_context(files_.lookup_name);
-  lookup_ = std::move(*program);
+  SITU_RETURN_IF_ERROR(assign(&lookup_, Program::create(cut_.lookup.graph, cut_.lookup.binding, lookup_plan_,
+                                                        cut_.lookup.order, own, *room.executor))
+                           .with_context(files_.lookup_name));
   return Status::ok();
 }
 
@@ -278,9 +278,7 @@ class MediaWriter::Run : public Encoding {
 
   Result<bool> encode(Clock::time_point until) {
     if (!entry_) {
-      Result<std::shared_ptr<Entry>> found = find();
-      if (!found.is_ok()) return found.status();
-      entry_ = std::move(*found);
+      SITU_RETURN_IF_ERROR(assign(&entry_, find()));
       if (entry_) SITU_RETURN_IF_ERROR(check_media_rows(encoder(), places(), entry_->rows));
     }
     if (!entry_ || !room_.take(this)) return false;

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "runtime/pool.h"
-
 namespace situ {
 
 Result<std::unique_ptr<NaiveEngine>> NaiveEngine::create(const ModelFiles& files, const EngineOptions& options) {

@@ -47,7 +47,6 @@ struct Segment {
   int64_t whole = 0;      // tokens that the sequence will have behind all that it is fed at once; 0: these are the last
   // -- of a text or a pair of texts
   const int64_t* types = nullptr;  // of the tokens, where the graph takes them; null: zeros
-  bool is_token() const { return count == 1 && !prompt; }
   int64_t position_of(int64_t row, int64_t token) const {
     if (positions) return positions[row % 3 * position_stride + token];
     return (position < 0 ? past : position) + token;
@@ -57,6 +56,8 @@ struct Segment {
 // The tokens of `sequence` from number `past` on, whose slots begin at first_slot, without runs, which may still move.
 Segment segment_of(const Sequence& sequence, std::span<const int64_t> tokens, int64_t past, int64_t first_slot,
                    bool prompt);
+// The same with the sequence's runs, as they are now.
+Segment with_runs(Segment segment, const Sequence& sequence);
 
 // The tokens of one step: of one segment, or of any number where one_sequence() is empty.
 struct StepInput {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/assign.h"
+
 namespace situ {
 
 Result<std::unique_ptr<SourceWriter>> SourceWriter::create(const ModelFiles& files, const EngineOptions& options,
@@ -49,9 +51,8 @@ Status SourceWriter::build(const Extents& extents, PackStore& packs) {
     return Status::error(Code::kContextExceeded, "a source of " + std::to_string(entry->rows) +
                                                      " rows; the decoder takes at most " + std::to_string(most_rows_));
   const int64_t tokens = takes_ids_ ? most_rows_ : 1;
-  Result<Plan> plan = make_plan(graph, entry->compiled.binding, {tokens, tokens, 1, most_rows_});
-  if (!plan.is_ok()) return plan.status().with_context("encoder");
-  entry->plan = std::move(*plan);
+  SITU_RETURN_IF_ERROR(assign(&entry->plan, make_plan(graph, entry->compiled.binding, {tokens, tokens, 1, most_rows_}))
+                           .with_context("encoder"));
   if (room_) SITU_RETURN_IF_ERROR(entry->place(*room_, "encoder"));
   shelf_.keep(std::move(entry));
   return Status::ok();
@@ -63,9 +64,7 @@ class SourceWriter::Run : public Encoding {
 
   Result<bool> run(Clock::time_point until, std::vector<Stage>* stages) override {
     if (!entry_) {
-      Result<std::shared_ptr<Entry>> found = find();
-      if (!found.is_ok()) return found.status();
-      entry_ = std::move(*found);
+      SITU_RETURN_IF_ERROR(assign(&entry_, find()));
     }
     if (!entry_ || !room_.take(this)) return false;
     if (!source_) SITU_RETURN_IF_ERROR(begin());

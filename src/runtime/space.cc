@@ -171,7 +171,8 @@ StatePool::~StatePool() {
   for (size_t i = 0; i < bases_.size(); ++i) munmap(bases_[i], sizes_[i]);
 }
 
-Sequence::Sequence(StatePool& pool, std::vector<Run> runs, int64_t whole) : pool_(&pool), runs_(std::move(runs)) {
+Sequence::Sequence(StatePool& pool, std::vector<Run> runs, int64_t whole) : pool_(&pool) {
+  runs_ = std::move(runs);
   for (const Run& r : runs_) {
     pool_->space(SpaceKind::kAppend).add_reference(r);
     length_ += r.length;
@@ -185,27 +186,9 @@ Sequence& Sequence::operator=(Sequence&& other) noexcept {
   if (this != &other) {
     if (pool_) clear();
     pool_ = other.pool_;
-    runs_ = std::move(other.runs_);
-    tied_ = std::move(other.tied_);
-    held_ = std::move(other.held_);
-    written_ = std::move(other.written_);
+    parts() = std::exchange(other.parts(), {});
     source_ = std::move(other.source_);
     media_ = std::move(other.media_);
-    tokens_ = std::move(other.tokens_);
-    length_ = other.length_;
-    dropped_ = other.dropped_;
-    whole_ = other.whole_;
-    lost_ = other.lost_;
-    read_ = other.read_;
-    pinned_ = other.pinned_;
-    other.runs_.clear();
-    other.tied_.clear();
-    other.held_.clear();
-    other.written_.clear();
-    other.tokens_.clear();
-    other.length_ = other.dropped_ = other.whole_ = 0;
-    other.lost_ = false;
-    other.pinned_ = -1;
   }
   return *this;
 }
@@ -293,17 +276,15 @@ void Sequence::drop(int64_t most, int64_t first) {
 }
 
 Sequence Sequence::fork() const {
-  Sequence other(*pool_, runs_);
-  other.tied_ = tied_;
-  other.length_ = length_;
-  other.dropped_ = dropped_;
-  other.tokens_ = tokens_;
-  other.whole_ = whole_;
-  other.lost_ = lost_;
+  SequenceParts parts = *this;
+  parts.written_.clear();
+  parts.pinned_ = -1;
+  Sequence other(*pool_);
   other.source_ = source_;
   other.media_ = media_;
-  other.held_ = held_;
+  for (const Run& r : runs_) pool_->space(SpaceKind::kAppend).add_reference(r);
   for (const Whole& h : held_) pool_->space(SpaceKind::kWhole).add_reference({h.slot, 1});
+  other.parts() = std::move(parts);
   return other;
 }
 
@@ -311,14 +292,7 @@ void Sequence::clear() {
   for (const Run& r : runs_) pool_->space(SpaceKind::kAppend).release(r);
   for (const Whole& h : held_) release_whole(h.slot);
   for (const Whole& w : written_) release_whole(w.slot);
-  runs_.clear();
-  tied_.clear();
-  held_.clear();
-  written_.clear();
-  tokens_.clear();
-  length_ = dropped_ = whole_ = 0;
-  lost_ = false;
-  pinned_ = -1;
+  parts() = {};
 }
 
 void Sequence::lose_rows(std::vector<int64_t> tokens) {

@@ -126,11 +126,31 @@ class Source {
   const Run run_;
 };
 
+// What a sequence knows of its tokens and of where they lie.
+struct SequenceParts {
+  struct Tied {
+    int64_t first = 0, count = 0;
+  };
+  // Whole states, as they were after so many tokens, that lie in this slot.
+  struct Whole {
+    int64_t length = 0, slot = 0;
+  };
+  std::vector<Run> runs_;
+  std::vector<Tied> tied_;  // in order
+  int64_t length_ = 0, dropped_ = 0;
+  std::vector<int64_t> tokens_;
+  int64_t whole_ = 0;
+  bool lost_ = false;
+  std::vector<Whole> held_, written_;  // known; what the step that runs writes, one part of it after the other
+  int64_t read_ = 0, pinned_ = -1;     // the slot that the last part of it reads
+};
+
 // A sequence of tokens in the state. Move-only owner of its slots. One thread at a time. Where memory runs out
 // (std::bad_alloc) append() and take_write_slot() leave it as it was; step_done() and drop() leave a sequence that can
 // be rewound.
-class Sequence {
+class Sequence : private SequenceParts {
  public:
+  using SequenceParts::Whole;
   explicit Sequence(StatePool& pool) : pool_(&pool) {}
   // Over slots that somebody else holds too. `whole`: the slot of the whole states after these tokens; -1: there is
   // none.
@@ -199,29 +219,16 @@ class Sequence {
   void unpin() { pinned_ = -1; }
   // Whether whole states are known as they were after `length` tokens.
   bool holds(int64_t length) const;
-  // Whole states, as they were after so many tokens, that lie in this slot: those that are known, by length.
-  struct Whole {
-    int64_t length = 0, slot = 0;
-  };
+  // Those that are known, by length.
   const std::vector<Whole>& whole_states() const { return held_; }
 
  private:
-  struct Tied {
-    int64_t first = 0, count = 0;
-  };
+  SequenceParts& parts() { return *this; }
   void release_whole(int64_t slot) { pool_->space(SpaceKind::kWhole).release({slot, 1}); }
 
   StatePool* pool_ = nullptr;
-  std::vector<Run> runs_;
-  std::vector<Tied> tied_;  // in order
-  int64_t length_ = 0, dropped_ = 0;
-  std::vector<int64_t> tokens_;
-  int64_t whole_ = 0;
-  bool lost_ = false;
   std::shared_ptr<const Source> source_;
   SequenceMedia media_;
-  std::vector<Whole> held_, written_;  // known; what the step that runs writes, one part of it after the other
-  int64_t read_ = 0, pinned_ = -1;     // the slot that the last part of it reads
 };
 
 }  // namespace situ

@@ -7,25 +7,32 @@
 #include <array>
 #include <vector>
 
+#include "base/processor_use.h"
+
 namespace situ {
 
 class StepThreads {
  public:
-  static constexpr int kMostTokens =
-      16;  // of a short step; longer ones take so long that a time slice is nothing to them
+  // Of a short step; longer ones take so long that a time slice is nothing to them.
+  static constexpr int kMostTokens = 16;
 
+  explicit StepThreads(int threads) : threads_(threads) {}
   // The number of a program for done().
   int add_program();
   // For the next step. Who has the CPUs is the same for steps of any length.
   bool alone() const { return alone_; }
+  // Whether the next step is to be told what the threads had of the processors.
+  bool asks_use() const { return !alone_ && waited_ > 0; }
   // That step was one of program `program`, had so many tokens, took so long, and so often a thread went to sleep
-  // because another one did not come.
-  void done(int program, int tokens, double ms, int sleeps);
+  // because another one did not come. `use`: of the threads in it, where it was asked for.
+  void done(int program, int tokens, double ms, int sleeps, const ProcessorUse& use = {});
 
  private:
+  bool kept_away(double ms, const ProcessorUse& use) const;
   static constexpr int kManySleeps = 4;  // of a step; with the CPUs to themselves threads hardly ever sleep
   static constexpr double kFirstMs = 250, kMostMs = 4000;
 
+  const int threads_;
   bool alone_ = false, trial_ = false;
   int waited_ = 0;  // steps in a row with many sleeps
   // The best of these, by program and number of tokens; 0: none.

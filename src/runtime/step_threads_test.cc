@@ -7,18 +7,19 @@ namespace situ {
 namespace {
 
 StepThreads one_program() {
-  StepThreads threads;
+  StepThreads threads(2);
   threads.add_program();
   return threads;
 }
 
-// Steps of which `count` are taken; how many of them alone.
-int alone_of(StepThreads& threads, int count, double together_ms, int sleeps, double alone_ms, int tokens = 1) {
+// Steps of which `count` are taken; how many of them alone. `use`: of a step that all take.
+int alone_of(StepThreads& threads, int count, double together_ms, int sleeps, double alone_ms, int tokens = 1,
+             const ProcessorUse& use = {}) {
   int alone = 0;
   for (int i = 0; i < count; ++i) {
     const bool now = threads.alone();
     alone += now;
-    threads.done(0, tokens, now ? alone_ms : together_ms, now ? 0 : sleeps);
+    threads.done(0, tokens, now ? alone_ms : together_ms, now ? 0 : sleeps, threads.asks_use() ? use : ProcessorUse{});
   }
   return alone;
 }
@@ -40,6 +41,19 @@ TEST(StepThreads, One_where_the_others_do_not_come_and_all_again_later) {
 TEST(StepThreads, All_where_one_alone_would_be_slower) {
   StepThreads threads = one_program();
   EXPECT_LE(alone_of(threads, 1000, 10, 8, 20), 20);
+}
+
+// A step alone would take long: it is not tried for the sake of threads that wait for a slow core.
+TEST(StepThreads, All_where_they_sleep_beside_one_that_runs) {
+  StepThreads threads = one_program();
+  EXPECT_EQ(alone_of(threads, 1000, 20, 40, 350, 1, {30, 0}), 0);
+  EXPECT_EQ(alone_of(threads, 1000, 20, 40, 350, 1, {30, 1}), 0);
+}
+
+TEST(StepThreads, One_where_a_thread_was_put_aside_or_none_of_them_ran) {
+  StepThreads aside = one_program(), quota = one_program();
+  EXPECT_GE(alone_of(aside, 1000, 20, 40, 8, 1, {30, 2}), 900);
+  EXPECT_GE(alone_of(quota, 1000, 20, 40, 8, 1, {16, 0}), 900);
 }
 
 TEST(StepThreads, A_slow_first_step_says_nothing) {

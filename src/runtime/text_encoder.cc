@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/assign.h"
 #include "passes/pack_store.h"
 #include "passes/specialise.h"
 
@@ -45,9 +46,7 @@ Result<std::unique_ptr<TextEncoder>> TextEncoder::create(const ImportedModel& mo
   for (const PackSource& source : sources) packs.add_file(source.owner);
   const Result<Graph> graph = graph_for_texts(model, output);
   if (!graph.is_ok()) return graph.status();
-  Result<Compiled> compiled = compile(*graph, options, &packs, use_for_texts(output));
-  if (!compiled.is_ok()) return compiled.status();
-  e->compiled_ = std::move(*compiled);
+  SITU_RETURN_IF_ERROR(assign(&e->compiled_, compile(*graph, options, &packs, use_for_texts(output))));
   if (std::optional<PackSave> save = cache.finish()) e->saver_.save(std::move(*save));
   const Value& rows = e->compiled_.graph.values[e->compiled_.binding.rows];
   const Shape& shape = rows.info.shape;
@@ -95,10 +94,8 @@ Status TextEncoder::prepare(int64_t tokens) {
                                             std::to_string(bytes_) + " bytes of activations");
   memory_ = static_cast<std::byte*>(p);
   const Regions regions{memory_, memory_ + plan_.arena_bytes, nullptr};
-  Result<std::unique_ptr<Program>> program =
-      Program::create(compiled_.graph, compiled_.binding, plan_, compiled_.order, regions, *executor_);
-  if (!program.is_ok()) return program.status();
-  program_ = std::move(*program);
+  SITU_RETURN_IF_ERROR(assign(
+      &program_, Program::create(compiled_.graph, compiled_.binding, plan_, compiled_.order, regions, *executor_)));
 
   rows_ =
       Tensor::allocate(compiled_.graph.values[compiled_.binding.rows].info.type, {by_token_ ? planned_ : 1, width_});

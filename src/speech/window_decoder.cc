@@ -35,149 +35,27 @@ double probability_of(std::span<const float> logits, int64_t id) {
   return std::exp(read.of(id));
 }
 
-// A window's text, greedily or the best of several that are drawn.
-class WindowDecoding : public Decoding {
- public:
-  struct Plan {
-    const SpeechTokens& tokens;
-    const WindowDecoder::PromptIds& prompt;
-    int64_t most = 0;  // tokens of the text
-  };
-  WindowDecoding(Strand source, Plan plan, std::vector<Sampler> samplers)
-      : served_(*source.served), source_(std::move(source)), plan_(plan) {
-    for (Sampler& s : samplers) branches_.push_back({Strand(), std::move(s), {}, false});
-  }
-
-  Served& served() const override { return served_; }
-  int64_t tokens_to_begin() const override {
-    int64_t tokens = std::ssize(plan_.prompt.ids);
-    for (const Branch& b : branches_) tokens += std::ssize(b.text.ids);
-    return tokens;
-  }
-  Result<bool> begin(Clock::time_point, Figures&) override {
-    for (Branch& b : branches_) b.strand = source_.fork();
-    return true;
-  }
-  Status wants(std::vector<Want>& wants) override {
-    const Branch* const first = stem();
-    for (size_t i = 0; i < branches_.size(); ++i) {
-      Branch& b = branches_[i];
-      if (b.ended || (&b != first && b.strand.length() < prompt())) continue;
-      wants.push_back(next_of(b.strand, b.sampler.ids(), prompt_rows(), i));
-    }
-    return Status::ok();
-  }
-  void take(const Want& want, Rows rows) override {
-    Branch& b = branches_[want.branch];
-    for (int64_t r = 0; r < std::ssize(rows) && !b.ended; ++r) {
-      const int64_t at = b.strand.length() - std::ssize(rows) + r;
-      const std::span<const float> row = rows[static_cast<size_t>(r)];
-      if (at == static_cast<int64_t>(plan_.prompt.start_at)) no_speech_ = probability_of(row, plan_.tokens.no_speech);
-      if (at + 1 < std::ssize(b.sampler.ids())) continue;
-      const bool begins = !answers_;
-      answers_ = true;
-      for (Branch& each : branches_)
-        if (begins || &each == &b)
-          if (const Status done = choose(each, row, at + 1); !done.is_ok()) return fail(done);
-    }
-  }
-  void settle() override {
-    // The one that was fed the prompt, which may have ended with its first token.
-    const auto fed = std::find_if(branches_.begin(), branches_.end(),
-                                  [&](const Branch& b) { return b.strand.length() == prompt(); });
-    for (Branch& b : branches_)
-      if (fed != branches_.end() && !b.ended && b.strand.length() == 0) b.strand = fed->strand.fork();
-  }
-  void fail(const Status& why) override {
-    status_ = why;
-    for (Branch& b : branches_) b.ended = true;
-  }
-  void end(FinishReason reason) override {
-    if (reason == FinishReason::kLength) {
-      for (Branch& b : branches_) b.ended = true;
-    } else {
-      fail(Status::error(Code::kInterrupted, "interrupted"));
-    }
-  }
-  bool ended() const override {
-    return std::all_of(branches_.begin(), branches_.end(), [](const Branch& b) { return b.ended; });
-  }
-  bool answers() const override { return answers_; }
-  bool may_give_way() const override { return true; }
-  void give_up_runs() override {
-    for (Branch& b : branches_) b.strand = Strand();
-  }
-  void release() override {
-    give_up_runs();
-    source_ = Strand();
-  }
-  Result<Generation> finish(const Figures&) override {
-    if (!status_.is_ok()) return status_;
-    return Generation();
-  }
-  double no_speech() const { return no_speech_; }
-  const WindowText& best() const {
-    const Branch* found = &branches_[0];
-    for (const Branch& b : branches_)
-      if (found->text.avg_logprob() < b.text.avg_logprob()) found = &b;
-    return found->text;
-  }
-
- private:
-  struct Branch {
-    Strand strand;
-    Sampler sampler;
-    WindowText text;
-    bool ended = false;
-  };
-  int64_t prompt() const { return std::ssize(plan_.prompt.ids); }
-  // The row of the first token is wanted too, where a step gives several.
-  size_t prompt_rows() const { return served_.rows_of_one() > 1 ? plan_.prompt.start_at + 1 : plan_.prompt.ids.size(); }
-  Branch* stem() {
-    const auto b = std::find_if(branches_.begin(), branches_.end(), [](const Branch& branch) { return !branch.ended; });
-    return b == branches_.end() ? nullptr : &*b;
-  }
-  // The token that follows a branch of so many tokens.
-  Status choose(Branch& b, std::span<const float> logits, int64_t length) {
-    const Result<int64_t> id = b.sampler.choose(logits);
-    if (!id.is_ok()) return id.status();
-    LogProbabilities read;
-    read.read(b.sampler.last_scores());
-    b.text.log_probability += read.of(*id);
-    b.ended = *id == plan_.tokens.end;
-    if (b.ended) return Status::ok();
-    b.text.ids.push_back(*id);
-    b.sampler.append(*id);
-    b.ended = std::ssize(b.text.ids) >= plan_.most || length >= served_.context_length;
-    return Status::ok();
-  }
-
-  Served& served_;
-  Strand source_;
-  const Plan plan_;
-  std::vector<Branch> branches_;
-  bool answers_ = false;
-  double no_speech_ = 0;
-  Status status_;
-};
-
 Opening opening_of(const WindowDecoder::PromptIds& prompt) {
   Opening opening;
   opening.start.decoder = prompt.ids;
   return opening;
 }
 
-class WindowSearch : public BeamDecoding {
+// A window as a request: behind the encoder's output, which there is. The row of the first token is wanted too, where a
+// step gives several.
+template <typename Base>
+class OfWindow : public Base {
  public:
-  WindowSearch(Strand source, const SpeechTokens& tokens, const WindowDecoder::PromptIds& prompt, AnswerRules rules)
-      : BeamDecoding(*source.served, opening_of(prompt), std::move(rules), true),
-        source_(std::move(source)),
+  template <typename... Rules>
+  OfWindow(Strand source, const SpeechTokens& tokens, const WindowDecoder::PromptIds& prompt, Rules&&... rules)
+      : Base(*source.served, opening_of(prompt), std::forward<Rules>(rules)...),
         tokens_(tokens),
-        start_at_(prompt.start_at) {
-    if (served_.rows_of_one() > 1) prompt_rows_ = prompt.start_at + 1;
+        source_(std::move(source)),
+        start_at_(static_cast<int64_t>(prompt.start_at)) {
+    if (this->served_.rows_of_one() > 1) this->prompt_rows_ = prompt.start_at + 1;
   }
   void release() override {
-    BeamDecoding::release();
+    Base::release();
     source_ = Strand();
   }
   double no_speech() const { return no_speech_; }
@@ -188,14 +66,63 @@ class WindowSearch : public BeamDecoding {
     return true;
   }
   void see_prompt(int64_t at, std::span<const float> row) override {
-    if (at == static_cast<int64_t>(start_at_)) no_speech_ = probability_of(row, tokens_.no_speech);
+    if (at == start_at_) no_speech_ = probability_of(row, tokens_.no_speech);
   }
+  const SpeechTokens& tokens_;
 
  private:
   Strand source_;
-  const SpeechTokens& tokens_;
-  const size_t start_at_;
+  const int64_t start_at_;
   double no_speech_ = 0;
+};
+
+using WindowSearch = OfWindow<BeamDecoding>;
+
+// A window's text, greedily or the best of several that are drawn.
+class WindowDecoding : public OfWindow<AnswerDecoding> {
+ public:
+  WindowDecoding(Strand source, const SpeechTokens& tokens, const WindowDecoder::PromptIds& prompt,
+                 std::vector<AnswerRules> rules)
+      : OfWindow(std::move(source), tokens, prompt, std::move(rules), 0, false), texts_(branches_.size()) {}
+
+  void fail(const Status& why) override {
+    if (status_.is_ok()) status_ = why;
+    OfWindow::fail(why);
+  }
+  void end(FinishReason reason) override {
+    if (reason != FinishReason::kLength) status_ = Status::error(Code::kInterrupted, "interrupted");
+    OfWindow::end(reason);
+  }
+  Result<Generation> finish(const Figures&) override {
+    if (!status_.is_ok()) return status_;
+    return Generation();
+  }
+  const WindowText& best() const {
+    return *std::max_element(texts_.begin(), texts_.end(), [](const WindowText& a, const WindowText& b) {
+      return a.avg_logprob() < b.avg_logprob();
+    });
+  }
+
+ protected:
+  Status choose(Branch& branch, std::span<const float> logits, int64_t length) override {
+    const size_t before = branch.answer.ids().size();
+    if (const Status done = OfWindow::choose(branch, logits, length); !done.is_ok()) {
+      fail(done);
+      return done;
+    }
+    const bool ends = branch.answer.ids().size() == before;
+    const int64_t id = ends ? tokens_.end : branch.answer.ids().back();
+    WindowText& text = texts_[static_cast<size_t>(&branch - branches_.data())];
+    LogProbabilities read;
+    read.read(branch.answer.sampler().last_scores());
+    text.log_probability += read.of(id);
+    if (!ends) text.ids.push_back(id);
+    return Status::ok();
+  }
+
+ private:
+  std::vector<WindowText> texts_;  // by branch
+  Status status_;
 };
 
 // Jobs that look at what a call has: it does not end before them, however it ends.
@@ -217,30 +144,31 @@ Result<std::vector<WindowText>> WindowDecoder::decode(std::span<const Window> wi
   const int64_t context = model_.context_length,
                 most = std::max<int64_t>(1, std::min(context / 2, context - static_cast<int64_t>(prompt.ids.size())));
   const bool search = temperature <= 0 && options_.beams > 1;
+  BeamOptions beams;
+  beams.beams = options_.beams;
+  beams.length_penalty = options_.length_penalty;
+  beams.patience = options_.patience;
+  beams.early_stopping = EarlyStopping::kFirst;
+  beams.max_new_tokens = most;
+  beams.end_ids = {tokens_.end};
   Awaited awaited;
   std::vector<std::shared_ptr<Job>>& jobs = awaited.jobs;
   jobs.reserve(windows.size());  // so that nothing fails behind a submission
   for (const Window& w : windows) {
     Strand source = impl_of(*w.source).strand().fork();
     std::unique_ptr<Decoding> decoding;
-    if (search) {
-      AnswerRules rules;
-      rules.sampling = sampling(0, 0, most);
-      rules.beams.beams = options_.beams;
-      rules.beams.length_penalty = options_.length_penalty;
-      rules.beams.patience = options_.patience;
-      rules.beams.early_stopping = EarlyStopping::kFirst;
-      rules.beams.max_new_tokens = most;
-      rules.beams.end_ids = {tokens_.end};
-      decoding = std::make_unique<WindowSearch>(std::move(source), tokens_, prompt, std::move(rules));
-    } else {
-      std::vector<Sampler> samplers;
-      const auto count = static_cast<uint64_t>(temperature > 0 ? options_.best_of : 1);
-      for (uint64_t i = 1; i <= count; ++i)
-        samplers.emplace_back(sampling(temperature, w.draw + i % count, most), prompt.ids, model_.vocabulary);
-      decoding = std::make_unique<WindowDecoding>(std::move(source), WindowDecoding::Plan{tokens_, prompt, most},
-                                                  std::move(samplers));
+    const auto count = static_cast<uint64_t>(temperature > 0 ? options_.best_of : 1);
+    std::vector<AnswerRules> all;
+    for (uint64_t i = 1; i <= count; ++i) {
+      AnswerRules& own = all.emplace_back();
+      own.sampling = sampling(temperature, search ? 0 : w.draw + i % count, most);
+      own.beams = beams;
+      own.text = false;
     }
+    if (search)
+      decoding = std::make_unique<WindowSearch>(std::move(source), tokens_, prompt, std::move(all[0]), true);
+    else
+      decoding = std::make_unique<WindowDecoding>(std::move(source), tokens_, prompt, std::move(all));
     jobs.push_back(model_.scheduler->submit_part(std::move(decoding), {.follows_flag = true}));
   }
   Status failed;
