@@ -15,6 +15,7 @@ constexpr size_t kMostPoints = 128;
 constexpr int64_t kEveryLength = 1 << 20;  // contexts whose lengths are all looked at
 constexpr int64_t kFewNumbers = 64;        // of a value that is looked at for all lengths,
 constexpr int64_t kManyNumbers = 1 << 16;  // and for few
+constexpr int64_t kMostHeld = 256 << 20;   // bytes of all that is looked at for all lengths
 constexpr int kMostInARow = 400;           // one behind the other
 constexpr size_t kFirstTurns = kMostTurns + 1;
 
@@ -187,7 +188,7 @@ LengthValues::Form LengthValues::from_stages(ValueId v, const Node& n, int depth
 }
 
 // `all`: [lengths, numbers].
-LengthValues::Form LengthValues::of_numbers(ValueId v, const Tensor& all) const {
+LengthValues::Form LengthValues::of_numbers(ValueId v, const Tensor& all) {
   if (!all.contiguous() || all.type() != graph_.values[v].info.type || all.bytes() % looked_at_ != 0) return {};
   const std::vector<int64_t> dims = shape_values(graph_.values[v].info.shape);
   const int64_t row = all.bytes() / looked_at_;
@@ -199,16 +200,23 @@ LengthValues::Form LengthValues::of_numbers(ValueId v, const Tensor& all) const 
     found.values.push_back(Tensor::borrow(all.type(), dims, rows + i * row, all.owner()));
   }
   Form f = settled(std::move(found), v);
-  if (!f.few) f.all = all;
+  if (f.few || (held_.count(all.view().data) == 0 && held_bytes_ + all.bytes() > kMostHeld)) return f;
+  if (held_.insert(all.view().data).second) held_bytes_ += all.bytes();
+  f.all = all;
   return f;
 }
 
 // Numbers `more` than the lengths.
 LengthValues::Form LengthValues::count_from(ValueId v, int64_t more) {
-  std::vector<int64_t> numbers;
-  for (int64_t length = 1; length <= looked_at_; ++length) numbers.push_back(length + more);
-  const Result<Tensor> all = evaluator_.cast(Tensor::vector_i64(numbers), graph_.values[v].info.type);
-  return all.is_ok() ? of_numbers(v, all->reshaped({looked_at_, 1})) : Form{};
+  Tensor& all = counts_[{graph_.values[v].info.type, more}];
+  if (!all.present()) {
+    std::vector<int64_t> numbers;
+    for (int64_t length = 1; length <= looked_at_; ++length) numbers.push_back(length + more);
+    const Result<Tensor> cast = evaluator_.cast(Tensor::vector_i64(numbers), graph_.values[v].info.type);
+    if (!cast.is_ok()) return {};
+    all = cast->reshaped({looked_at_, 1});
+  }
+  return of_numbers(v, all);
 }
 
 // An integer or bool that shapes tell.

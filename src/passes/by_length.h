@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "passes/probe.h"
@@ -50,7 +51,7 @@ class LengthValues {
   Form from_stages(ValueId v, const Node& n, int depth);
   Form from_all(ValueId v, const Node& n, int depth);
   Form from_steps(ValueId v);
-  Form of_numbers(ValueId v, const Tensor& all) const;
+  Form of_numbers(ValueId v, const Tensor& all);
   Form count_from(ValueId v, int64_t more);
   Form settled(ByLength found, ValueId v) const;
   Form beyond(Form found, ValueId v);
@@ -67,6 +68,9 @@ class LengthValues {
   const int64_t context_;
   const int64_t looked_at_;  // lengths
   std::map<ValueId, Form> forms_;
+  std::map<std::pair<DType, int64_t>, Tensor> counts_;  // lengths and a number, by type
+  std::set<const std::byte*> held_;                     // numbers of forms
+  int64_t held_bytes_ = 0;
 };
 
 }  // namespace situ

@@ -88,6 +88,8 @@ const Spelled kSpelled[] = {
     {"every_other", [](TestGraph& g, ValueId n) { return g.op("Mod", {n, g.integer(2)}); }, {2, 3, 4}, false},
 };
 
+ValueId mask_of_ones(TestGraph& g) { return g.filled({Dim(1), P() + S()}, Tensor::vector_i64({1})); }
+
 // How graphs come to the length.
 const std::pair<const char*, std::function<ValueId(TestGraph&, Binding&)>> kLengths[] = {
     {"of shapes", [](TestGraph& g, Binding&) { return g.dim(P() + S()); }},
@@ -95,6 +97,21 @@ const std::pair<const char*, std::function<ValueId(TestGraph&, Binding&)>> kLeng
      [](TestGraph& g, Binding& b) {
        const ValueId positions = g.input("positions", {Dim(1), S()}, DType::kI64);
        b.inputs[positions] = InputRole::kPositions;
+       return g.op("Add", {g.op("ReduceMax", {positions}, {{"keepdims", 0}}), g.integer(1)});
+     }},
+    {"of the last position",
+     [](TestGraph& g, Binding& b) {
+       const ValueId positions = g.input("positions", {S()}, DType::kI64);
+       b.inputs[positions] = InputRole::kPositions;
+       return g.op("Add", {g.op("Gather", {positions, g.integer(-1)}), g.integer(1)});
+     }},
+    {"of a mask's sum",
+     [](TestGraph& g, Binding&) {
+       return g.op("ReduceSum", {mask_of_ones(g), g.integers({0, 1})}, {{"keepdims", 0}});
+     }},
+    {"of counted positions",
+     [](TestGraph& g, Binding&) {
+       const ValueId positions = g.op("Sub", {g.op("CumSum", {mask_of_ones(g), g.integer(1)}), g.integer(1)});
        return g.op("Add", {g.op("ReduceMax", {positions}, {{"keepdims", 0}}), g.integer(1)});
      }},
 };

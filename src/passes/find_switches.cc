@@ -115,17 +115,14 @@ class Finder {
   // token has other ones in a step that ends later.
   Status refuse_others() {
     if (often_.empty()) return Status::ok();
-    const std::set<ValueId> rows = behind_rows_of_states();
-    for (const Node& n : graph_.nodes)
-      for (const ValueId v : n.in) {
-        if (v == kNoValue || !often_.count(v) || !rows.count(v) || graph_.values[v].info.content) continue;
-        const Shape& shape = graph_.values[v].info.shape;
-        const auto of_step = [](const Dim& d) { return d.depends_on(kSymS) || d.depends_on(kSymP); };
-        if (std::count_if(shape.begin(), shape.end(), of_step) > 1 ||
-            std::any_of(shape.begin(), shape.end(), [](const Dim& d) { return d.depends_on(kSymP); }))
-          continue;  // masks, and what is added to scores
-        SITU_RETURN_IF_ERROR(refuse_other(v));
-      }
+    for (const ValueId v : behind_rows_of_states()) {
+      if (!often_.count(v) || graph_.values[v].info.content) continue;
+      const Shape& shape = graph_.values[v].info.shape;
+      const auto of_tokens = [](const Dim& d) { return d.depends_on(kSymS); };
+      const bool of_keys = std::any_of(shape.begin(), shape.end(), [](const Dim& d) { return d.depends_on(kSymP); });
+      // Masks, and what is added to scores, are no rows of tokens.
+      if (!of_keys && std::count_if(shape.begin(), shape.end(), of_tokens) < 2) SITU_RETURN_IF_ERROR(refuse_other(v));
+    }
     return Status::ok();
   }
 
