@@ -290,7 +290,34 @@ TEST_P(LongRope, NoWindow) {
 
 INSTANTIATE_TEST_SUITE_P(Spellings, LongRope,
                          testing::Values(Rope::kWhere, Rope::kWhereTables, Rope::kConstants, Rope::kPositions,
-                                         Rope::kComputed, Rope::kUnlike, Rope::kMoved));
+                                         Rope::kComputed, Rope::kUnlike, Rope::kMoved, Rope::kBlend, Rope::kRows));
+
+// What is another number for the same token at more lengths than tokens can be computed anew at.
+TEST(LongRopes, ThatChangeTooOften) {
+  onnx::test::TempFolder folder;
+  const std::pair<Rope, std::string> spellings[] = {
+      {Rope::kDynamic, "it is the same up to 12 tokens: a context of these runs (--context 12)"},
+      {Rope::kEvery, "the rows of states would have to be made anew at each step"},
+      {Rope::kPast, "which is another one for the same token where the step ends later"}};
+  for (const auto& [spelling, words] : spellings) {
+    test::RecurrentModel m;
+    m.long_rope(spelling, kTrained);
+    m.attention();
+    m.attention();
+    const std::filesystem::path path = folder.write("model.onnx", m.bytes());
+    LoadOptions options;
+    options.pack_cache = false;
+    for (const bool naive : {false, true}) {
+      options.context_length = kContext;
+      options.naive = naive;
+      const Result<Model> refused = Model::load(path.string(), options);
+      ASSERT_FALSE(refused.is_ok());
+      EXPECT_NE(refused.status().message().find(words), std::string::npos) << refused.status().message();
+      options.context_length = kTrained;
+      EXPECT_TRUE(Model::load(path.string(), options).is_ok());
+    }
+  }
+}
 
 }  // namespace
 }  // namespace situ

@@ -243,6 +243,11 @@ class RecurrentModel {
     kComputed,     // If, both branches compute alike of factors of their own
     kUnlike,       // If, one branch does more
     kMoved,        // rows of one table, further down for long ones, by position_ids
+    kBlend,        // a sum of both, times a clipped number and 1 less it
+    kRows,         // a row of a table by a clipped quotient of max(position_ids)
+    kDynamic,      // factors that are made of the length
+    kEvery,        // one or the other, by every other length
+    kPast,         // by P alone
   };
   // Before attention: it turns queries and keys by tables [S, E / 2] that are other ones for more than `trained`
   // tokens.
@@ -263,16 +268,18 @@ class RecurrentModel {
     const auto floats = [&](std::vector<float> v, std::vector<int64_t> dims) {
       return constant(DType::kF32, dims, onnx::test::raw(v));
     };
-    const bool by_position = spelling == LongRope::kPositions || spelling == LongRope::kMoved;
+    const bool by_position =
+        spelling == LongRope::kPositions || spelling == LongRope::kMoved || spelling == LongRope::kRows;
     const bool by_mask = spelling == LongRope::kWhereTables || spelling == LongRope::kConstants;
-    std::string positions, total;
+    std::string positions, total, past;
     if (by_position) {
       g_.inputs.push_back(onnx::test::value("position_ids", DType::kI64, {"batch", "sequence"}));
       positions = op("Reshape", {"position_ids", i64({-1})});
       total = op("Add", {op("ReduceMax", {"position_ids"}, {integer("keepdims", 0)}), scalar(1)});
     } else {
       if (by_mask) g_.inputs.push_back(onnx::test::value("attention_mask", DType::kI64, {"batch", "total"}));
-      const std::string past = extent("past_key.0", 2), end = op("Add", {past, tokens_});
+      past = extent("past_key.0", 2);
+      const std::string end = op("Add", {past, tokens_});
       positions = op("Range", {past, end, scalar(1)});
       total = by_mask ? extent("attention_mask", 1) : end;
     }
@@ -330,6 +337,26 @@ class RecurrentModel {
         sin_ = op("Gather", {floats(sines[0], {2 * most, half}), rows});
         return;
       }
+      case LongRope::kBlend: {
+        const std::string more = op("Sub", {op("Cast", {total}, {integer("to", 1)}), f32(static_cast<float>(trained))});
+        const std::string s = op("Clip", {more, f32(0), f32(1)});
+        return tables_of(op(
+            "Add", {op("Mul", {floats(far, {half}), s}), op("Mul", {floats(near, {half}), op("Sub", {f32(1), s})})}));
+      }
+      case LongRope::kRows: {
+        const std::string row = op("Min", {op("Div", {op("Sub", {total, scalar(1)}), scalar(trained)}), scalar(1)});
+        near.insert(near.end(), far.begin(), far.end());
+        return tables_of(op("Gather", {floats(near, {2, half}), row}));
+      }
+      case LongRope::kDynamic: {
+        const std::string longest = op("Cast", {op("Max", {total, scalar(trained)})}, {integer("to", 1)});
+        return tables_of(op("Mul", {floats(near, {half}), op("Div", {f32(static_cast<float>(trained)), longest})}));
+      }
+      case LongRope::kEvery:
+        return tables_of(op("Where", {op("Cast", {op("Mod", {total, scalar(2)})}, {integer("to", 9)}),
+                                      floats(far, {half}), floats(near, {half})}));
+      case LongRope::kPast:
+        return tables_of(op("Where", {op("Less", {past, scalar(trained)}), floats(near, {half}), floats(far, {half})}));
       case LongRope::kConstants:
       case LongRope::kPositions: {
         const std::string factors = op("If", {is_long}, {branch("t", far, false, 1), branch("e", near, false, 1)});

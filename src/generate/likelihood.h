@@ -16,6 +16,7 @@ class LikelihoodMeter {
     double nll = 0;  // natural logarithm; infinite where a token had probability 0
     int64_t tokens = 0;
     int64_t not_a_number = -1;  // the first id whose logit was none; -1: all were numbers
+    int64_t nothing_left = -1;  // tokens before the first one whose logits were all -infinity; -1: none was
   };
   const Sum& sum() const { return sum_; }
 

@@ -20,6 +20,19 @@ TEST(LikelihoodMeter, SaysWhichLogitIsNoNumber) {
   EXPECT_EQ(meter.sum().not_a_number, 1);
 }
 
+TEST(LikelihoodMeter, SaysWhereNoTokenIsLeft) {
+  const float none = -std::numeric_limits<float>::infinity();
+  const std::vector<float> one{none, 1, none}, nothing{none, none, none}, unknown{none, NAN, none};
+  LikelihoodMeter meter;
+  meter.add(one, 1);
+  meter.add(one, 0);
+  meter.add(unknown, 0);
+  EXPECT_EQ(meter.sum().nothing_left, -1);
+  meter.add(nothing, 1);
+  meter.add(nothing, 1);
+  EXPECT_EQ(meter.sum().nothing_left, 3);
+}
+
 TEST(LikelihoodMeter, AddsUp) {
   constexpr size_t kVocabulary = 5000;
   std::mt19937 random(1);

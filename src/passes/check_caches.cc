@@ -1,8 +1,10 @@
 // A cache of a fixed size, into which each step writes the rows of its tokens at their positions, is full when there is
 // no place for the next one. What a graph does then differs: a choice by comparison writes nothing, a scatter fails.
-// Both are seen by a step of one token: the state is what it was, or is not computed.
+// Both are seen by a step of one token: the state is what it was, or is not computed. Where positions are clamped, the
+// last place is written again.
 //
 //   present = Where(Range(N) == position, row, past)    present = ScatterND(past, position, row)    N tokens
+//   present = ScatterND(past, Min(position, N - 1), row)
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -73,19 +75,37 @@ class Caches {
     return made_of_past_.count(v) != 0;
   }
 
-  // Whether the last of so many tokens changes the state.
+  // Whether the last of so many tokens is written to a place of its own. Where the first tokens have places of their
+  // own, one that changes the same numbers as the token before it takes its place: positions are clamped to the last.
   bool writes(int64_t length) {
+    const std::optional<std::vector<char>> last = changed(length);
+    if (!last) return false;
+    const auto count = [](const std::vector<char>& c) { return std::count(c.begin(), c.end(), 1); };
+    if (count(*last) == 0) return false;
+    if (length < 3 || changed(length - 1) != last) return true;
+    const std::optional<std::vector<char>> first = changed(1), second = changed(2);
+    if (!first || !second || first->size() != last->size() || second->size() != last->size()) return true;
+    const bool apart = std::none_of(first->begin(), first->end(), [&](const char& c) {
+      return c != 0 && (*second)[static_cast<size_t>(&c - first->data())] != 0;
+    });
+    // What moves all rows on when it is full changes more than one place.
+    return !apart || count(*first) == 0 || count(*last) > 2 * count(*first);
+  }
+
+  // Which numbers of the state the last of so many tokens changes; all, if it has other dims. Nothing: it fails.
+  std::optional<std::vector<char>> changed(int64_t length) {
     std::map<ValueId, Tensor> values;
     uint32_t seed = 1;
     for (const ValueId v : leaves_)
       values[v] = noise(graph_.values[v].info.type, prober_.dims(v, 1, length - 1), seed++);
     const Tensor past = values.at(state_->past);
     const Result<Tensor> present = prober_.evaluate(state_->present, values, 1, length - 1);
-    return present.is_ok() && !(present->dims() == past.dims() && same(*present, past));
-  }
-  static bool same(const Tensor& a, const Tensor& b) {
-    if (!a.contiguous()) return a.to_f64() == b.to_f64();
-    return std::equal(a.view().data, a.view().data + a.bytes(), b.view().data, b.view().data + b.bytes());
+    if (!present.is_ok()) return std::nullopt;
+    std::vector<char> changes(static_cast<size_t>(present->count()), 1);
+    if (present->dims() != past.dims()) return changes;
+    const std::vector<double> x = present->to_f64(), y = past.to_f64();
+    for (size_t i = 0; i < x.size(); ++i) changes[i] = x[i] != y[i];
+    return changes;
   }
   // Numbers that differ, of any type.
   Tensor noise(DType type, const std::vector<int64_t>& dims, uint32_t seed) const {

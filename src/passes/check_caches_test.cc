@@ -46,6 +46,7 @@ class CacheGraph {
     return y;
   }
   ValueId integers(const std::vector<int64_t>& x) { return graph_.add_constant("i", Tensor::vector_i64(x)); }
+  ValueId scalar(int64_t x) { return graph_.add_constant("s", Tensor::scalar_i64(x)); }
   ValueId places() {
     std::vector<int64_t> all;
     for (int64_t i = 0; i < kPlaces; ++i) all.push_back(i);
@@ -111,8 +112,21 @@ ValueId scattered_elements(CacheGraph& g) {
 }
 
 TEST(CheckCaches, AreFullAfterTheirLastPlace) {
-  const std::map<std::string, CacheGraph::Makes> spellings{
-      {"chosen", chosen}, {"blended", blended}, {"scattered", scattered}, {"elements", scattered_elements}};
+  const auto clamped = [](const CacheGraph::Makes& makes, bool clips) {
+    return [=](CacheGraph& g) {
+      const ValueId last = g.integers({kPlaces - 1});
+      g.positions =
+          clips ? g.op("Clip", {g.positions, g.scalar(0), g.scalar(kPlaces - 1)}) : g.op("Min", {g.positions, last});
+      return makes(g);
+    };
+  };
+  const std::map<std::string, CacheGraph::Makes> spellings{{"chosen", chosen},
+                                                           {"blended", blended},
+                                                           {"scattered", scattered},
+                                                           {"elements", scattered_elements},
+                                                           {"chosen, clamped", clamped(chosen, false)},
+                                                           {"scattered, clipped", clamped(scattered, true)},
+                                                           {"elements, clamped", clamped(scattered_elements, false)}};
   for (const auto& [name, makes] : spellings)
     for (const Phase phase : {Phase::kAny, Phase::kDecode}) {
       SCOPED_TRACE(name);
@@ -133,6 +147,13 @@ TEST(CheckCaches, HaveAPlaceForEachToken) {
        [](CacheGraph& g) {
          g.positions = g.op("Mod", {g.positions, g.integers({kPlaces})});
          return chosen(g);
+       }},
+      {"moved on when it is full",  // ScatterND to the last place of what is moved by one
+       [](CacheGraph& g) {
+         const ValueId full = g.op("GreaterOrEqual", {g.past_tokens(), g.integers({kPlaces})});
+         const ValueId on = g.op("Slice", {g.op("Concat", {g.past, g.rows}, {{"axis", 2}}), g.integers({-kPlaces}),
+                                           g.integers({INT64_MAX}), g.integers({2})});
+         return g.op("Where", {full, on, chosen(g)});
        }},
       {"the last rows",
        [](CacheGraph& g) {

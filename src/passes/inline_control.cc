@@ -167,7 +167,10 @@ void choose_at_each_step(PassContext& context, const Node& n, const Branches& br
 void know_predicate(PassContext& context, ValueId predicate) {
   Graph& graph = context.graph;
   Prober prober(graph, context.binding, context.evaluator);
-  const std::optional<ByLength> truth = by_length(graph, prober, predicate, context.phase, context.length);
+  if (graph.values[predicate].info.type != DType::kBool || shape_count(graph.values[predicate].info.shape) != Dim(1))
+    return;
+  LengthValues lengths(graph, prober, context.evaluator, context.phase, context.length);
+  const ByLength* truth = lengths.few(predicate);
   if (!truth) return;
   const Dim length = Dim::symbol(kSymP) + (context.phase == Phase::kDecode ? Dim(1) : Dim::symbol(kSymS));
   const ValueId known = graph.add_value(graph.values[predicate].name + "/known", DType::kBool);

@@ -417,6 +417,10 @@ static bool same_entries(const Graph& graph, Prober& prober, ValueId v, int64_t 
                                 [&](ValueId c) { return same_entries(graph, prober, c, context, first); });
 }
 
+bool part_agrees(const Shape& shape, const Tensor& part, const Tensor& whole, int64_t past) {
+  return part_agrees(shape, part, whole.to_f64(), whole.dims(), past);
+}
+
 // What a sequence has that will be longer is asked for at both sides of each of its switches.
 bool entries_by_position(const Graph& graph, Prober& prober, ValueId v, int64_t context, bool first) {
   bool same = true;

@@ -26,6 +26,10 @@ TurningPoints turning_points(const Graph& graph, const Prober& prober, const std
 // the length of the step, or a table chosen by it, does not. `first`: no token precedes a step.
 bool entries_by_position(const Graph& graph, Prober& prober, ValueId v, int64_t context, bool first = false);
 
+// Whether `part`, entries of a host value in one step, is what `whole` has for the tokens from `past` on and the keys
+// up to them; `shape`: of the value.
+bool part_agrees(const Shape& shape, const Tensor& part, const Tensor& whole, int64_t past);
+
 // Steps (tokens, past) at both sides of each turning point, of at most `context` tokens and keys together and
 // `most_elements` of tokens * keys each.
 std::vector<std::pair<int64_t, int64_t>> steps_beside(const TurningPoints& points, int64_t context,

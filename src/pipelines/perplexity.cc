@@ -45,6 +45,9 @@ Result<Perplexity> Model::perplexity(std::span<const int64_t> tokens, const Perp
   const LikelihoodMeter::Sum& sum = meter.sum();
   if (sum.not_a_number >= 0)
     return Status::error(file + ": logits of id " + std::to_string(sum.not_a_number) + " are not a number");
+  if (sum.nothing_left >= 0)
+    return Status::error(file + ": no token can be chosen after " + std::to_string(sum.nothing_left + 1) +
+                         " tokens of the text: every logit is -infinity");
   Perplexity p;
   p.tokens = sum.tokens;
   p.mean_nll = sum.nll / static_cast<double>(sum.tokens);

@@ -8,6 +8,7 @@
 #include "passes/pack_store.h"
 #include "passes/specialise.h"
 #include "runtime/literal.h"
+#include "runtime/switches.h"
 
 namespace situ {
 namespace {
@@ -369,6 +370,7 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
       }
     SITU_RETURN_IF_ERROR(order_states(all, decode->binding));
     if (Status same = order_states(all, first->binding); !same.is_ok()) return as_first ? wrong : same;
+    SITU_RETURN_IF_ERROR(same_switches(first->binding, decode->binding));
     both.prompt = std::move(*first);
     both.token = std::move(*decode);
     both.first_only = true;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/reasons.h"
+
 namespace situ {
 
 Result<std::unique_ptr<NaiveEngine>> NaiveEngine::create(const ModelFiles& files, const EngineOptions& options) {
@@ -38,6 +40,7 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::make(const ModelFiles& files, 
       compile(m.literal_decode, options, nullptr,
               {Phase::kAny, false, source_states(m.literal_decode, m, false), {}, m.source_length});
   const Status any = decode.status();
+  if (!any.is_ok() && holds_for_any_step(any)) return any;
   std::optional<Graph> first_graph = m.literal_first;
   const auto one_token = [&] {
     return !first_graph && decode.is_ok() && declares_one_token(m.literal_decode, options.names, *decode);
@@ -63,6 +66,7 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::make(const ModelFiles& files, 
     return e;
   }
   if (!first.is_ok()) return any.is_ok() ? first.status() : with_fixed_tokens(m.literal_decode, options, any);
+  SITU_RETURN_IF_ERROR(same_switches(first->binding, e->decode_.binding));
   e->first_ = std::move(*first);
   e->switches_ = Switches(e->first_->binding, e->decode_.binding);
   return e;

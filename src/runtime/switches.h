@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "passes/pass.h"
@@ -33,5 +34,16 @@ class Switches {
  private:
   std::vector<int64_t> at_;
 };
+
+// Where later calls have a graph of their own: steps of one token do not tell what follows the length from what follows
+// the position, but the first call does. A length at which it does not change is none.
+inline Status same_switches(const Binding& first, const Binding& later) {
+  for (const int64_t turn : later.switches)
+    if (std::find(first.switches.begin(), first.switches.end(), turn) == first.switches.end())
+      return Status::error(Code::kUnsupportedModel, "a later call computes tokens with other numbers from " +
+                                                        std::to_string(turn) +
+                                                        " tokens on, and the first call does not");
+  return Status::ok();
+}
 
 }  // namespace situ

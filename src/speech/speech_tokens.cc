@@ -50,7 +50,7 @@ class Reader {
     find_languages(t);
     find_suppressed(t);
     read_rest(t);
-    read_asked(t.settings == other ? asked : config_, t);
+    SITU_RETURN_IF_ERROR(read_asked(t.settings == other ? asked : config_, t));
     return t;
   }
 
@@ -165,7 +165,7 @@ class Reader {
   }
 
   // `language` and `task`, else what the tokens of `forced_decoder_ids`, pairs of position and id, say of them.
-  static void read_asked(const Json& config, SpeechTokens& t) {
+  static Status read_asked(const Json& config, SpeechTokens& t) {
     const auto text = [&](const char* field) {
       const auto it = config.find(field);
       if (it == config.end() || it->is_null()) return std::string();
@@ -173,20 +173,33 @@ class Reader {
     };
     std::string language, task;  // of the tokens
     const auto forced = config.find("forced_decoder_ids");
-    if (forced != config.end() && forced->is_array())
+    const auto is_pair = [](const Json& pair) {
+      return pair.is_array() && pair.size() == 2 && integer(pair[0]) && (pair[1].is_null() || integer(pair[1]));
+    };
+    if (forced != config.end() && !forced->is_null()) {
+      if (!forced->is_array() || !std::all_of(forced->begin(), forced->end(), is_pair))
+        return Status::error(Code::kUnsupportedModel,
+                             t.settings +
+                                 ": forced_decoder_ids is not a list of pairs of a position and a token's id: " +
+                                 shortened(forced->dump(-1, ' ', false, Json::error_handler_t::replace)));
       for (const Json& pair : *forced) {
-        const std::optional<int64_t> id =
-            pair.is_array() && pair.size() == 2 ? integer(pair[1]) : std::optional<int64_t>();
+        const std::optional<int64_t> id = integer(pair[1]);
         if (!id) continue;
         for (const auto& [code, token] : t.languages)
           if (token == *id) language = code;
         if (t.transcribe == id) task = "transcribe";
         if (t.translate == id) task = "translate";
       }
+    }
     t.asked_language = text("language");
     t.asked_task = text("task");
     if (t.asked_language.empty()) t.asked_language = language;
     if (t.asked_task.empty()) t.asked_task = task;
+    return Status::ok();
+  }
+  static std::string shortened(const std::string& text) {
+    constexpr size_t kMost = 60;
+    return text.size() <= kMost ? text : text.substr(0, kMost) + "...";
   }
 
   static constexpr int64_t kEnglishTimestamp = 50363;  // <|0.00|> of the English-only vocabulary, the smallest there is

@@ -164,7 +164,14 @@ TEST(SpeechTokens, LanguageAndTaskThatFilesAskFor) {
   expect(with({{"forced_decoder_ids", open}}), nullptr, "", "transcribe");
   expect(with({{"forced_decoder_ids", nullptr}}), nullptr, "", "");
   expect(with({{"forced_decoder_ids", ids}, {"language", "English"}}), nullptr, "English", "translate");
-  expect(with({{"forced_decoder_ids", "x"}, {"language", 3}}), nullptr, "3", "");
+  expect(with({{"language", 3}}), nullptr, "3", "");
+  expect(with({{"forced_decoder_ids", json::array()}}), nullptr, "", "");
+  for (const json& wrong :
+       {json("x"), json{{"1", 7}}, json{1, 7}, json{{1, 7, 2}}, json{{1, "<|de|>"}}, json{{1, 7.5}}}) {
+    const std::string refused = read_both(with({{"forced_decoder_ids", wrong}}), nullptr).status().message();
+    EXPECT_NE(refused.find("generation_config.json: forced_decoder_ids is not a list of pairs"), std::string::npos)
+        << wrong << refused;
+  }
   // config.json's count where there is no other file.
   expect(known, {{"forced_decoder_ids", ids}}, "", "");
   const json languages = {{"forced_decoder_ids", ids}, {"suppress_tokens", nullptr}};

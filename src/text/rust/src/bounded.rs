@@ -14,6 +14,7 @@
 
 use crate::{checks, ffi, limits};
 use serde::{Deserialize, Deserializer};
+use tokenizers::decoders::strip::Strip;
 use tokenizers::decoders::DecoderWrapper;
 use tokenizers::models::ModelWrapper;
 use tokenizers::normalizers::{BertNormalizer, NormalizerWrapper, Precompiled, Replace};
@@ -242,10 +243,28 @@ impl Decoder for Decoders {
     fn decode_chain(&self, mut tokens: Vec<String>) -> Result<Vec<String>> {
         for step in &self.0 {
             step.check(tokens.iter().map(String::len).sum(), tokens.len())?;
-            tokens = step.step.decode_chain(tokens)?;
+            tokens = match &step.step {
+                DecoderWrapper::Strip(strip) => tokens.iter().map(|token| stripped(strip, token)).collect(),
+                step => step.decode_chain(tokens)?,
+            };
         }
         Ok(tokens)
     }
+}
+
+/// `token` without up to `start` of the character in front and `stop` behind. The library's own panics where both ends
+/// take the same character, and where there is none.
+fn stripped(strip: &Strip, token: &str) -> String {
+    let mut rest = token;
+    for _ in 0..strip.start {
+        let Some(shorter) = rest.strip_prefix(strip.content) else { break };
+        rest = shorter;
+    }
+    for _ in 0..strip.stop {
+        let Some(shorter) = rest.strip_suffix(strip.content) else { break };
+        rest = shorter;
+    }
+    rest.to_string()
 }
 
 impl<'de> Deserialize<'de> for Normalizers {
@@ -320,6 +339,20 @@ mod tests {
             let bound = text.len() * growth.per_byte + growth.per_piece;
             assert!(normalized.get().len().max(decoded.len()) <= bound, "{json}: {} {bound}", normalized.get());
             assert!(bound <= 2 * normalized.get().len(), "{json}");
+        }
+    }
+
+    #[test]
+    fn stripped_ends() {
+        for (start, stop) in [(0, 0), (1, 0), (0, 1), (1, 1), (2, 1), (3, 9)] {
+            let strip = Strip::new(' ', start, stop);
+            for token in ["a", " a", "a ", " a ", "   a   ", "\u{e9} ", " \u{4f60}"] {
+                let want = strip.decode_chain(vec![token.to_string(); 2]);
+                assert_eq!(stripped(&strip, token), want.unwrap()[1], "{start} {stop} {token:?}");
+            }
+            assert_eq!(stripped(&strip, ""), "");
+            assert_eq!(stripped(&strip, " "), if start + stop > 0 { "" } else { " " });
+            assert_eq!(stripped(&strip, "  ").len(), 2usize.saturating_sub(start + stop));
         }
     }
 

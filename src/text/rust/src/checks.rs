@@ -2,8 +2,10 @@
 
 use crate::bounded::BoundedTokenizer;
 use crate::{counts, limits};
+use serde::de::IgnoredAny;
 use serde::Deserialize;
 use serde_json::Value;
+use std::collections::HashMap;
 use tokenizers::models::ModelWrapper;
 use tokenizers::processors::PostProcessorWrapper;
 
@@ -228,4 +230,57 @@ pub fn check_file(bytes: &[u8]) -> Result<(), String> {
 pub fn check_loaded(tokenizer: &BoundedTokenizer) -> Result<(), String> {
     check_post_processor(tokenizer.get_post_processor())?;
     check_pieces(tokenizer.get_model())
+}
+/// Of a BPE model that the library refuses, its first merge that names a piece which the vocabulary has not. The
+/// library says of the model alone that it is none.
+pub fn merge_without_piece(file: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct File {
+        model: Model,
+    }
+    #[derive(Deserialize)]
+    struct Model {
+        vocab: HashMap<String, IgnoredAny>,
+        merges: Vec<Merge>,
+        continuing_subword_prefix: Option<String>,
+    }
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Merge {
+        Pair(String, String),
+        Line(String),
+    }
+    let Model { vocab, merges, continuing_subword_prefix } = serde_json::from_slice::<File>(file).ok()?.model;
+    let prefix = continuing_subword_prefix.map_or(0, |prefix| prefix.len());
+    merges.iter().enumerate().find_map(|(number, merge)| {
+        let (a, b) = match merge {
+            Merge::Pair(a, b) => (a.as_str(), b.as_str()),
+            Merge::Line(line) => line.split_once(' ')?,
+        };
+        let joined = format!("{a}{}", b.get(prefix..)?);
+        let missing = [a, b, joined.as_str()].into_iter().find(|piece| !vocab.contains_key(*piece))?.to_string();
+        Some(format!("merge {} ({a:?} and {b:?}): the piece {missing:?} is out of vocabulary", number + 1))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merges_name_pieces() {
+        let of = |merges: Value, prefix: Value| {
+            let vocab = serde_json::json!({"a": 0, "b": 1, "ab": 2, "##c": 3, "ac": 4});
+            let model = serde_json::json!({"vocab": vocab, "merges": merges, "continuing_subword_prefix": prefix});
+            merge_without_piece(&serde_json::to_vec(&serde_json::json!({ "model": model })).unwrap())
+        };
+        let no = Value::Null;
+        assert_eq!(of(serde_json::json!([["a", "b"], ["a", "b"]]), no.clone()), None);
+        assert_eq!(of(serde_json::json!(["a b"]), no.clone()), None);
+        assert_eq!(of(serde_json::json!([["a", "##c"]]), "##".into()), None);
+        let error = of(serde_json::json!(["a b", "b x"]), no.clone());
+        assert_eq!(error.as_deref(), Some(r#"merge 2 ("b" and "x"): the piece "x" is out of vocabulary"#));
+        let error = of(serde_json::json!([["b", "a"]]), no);
+        assert_eq!(error.as_deref(), Some(r#"merge 1 ("b" and "a"): the piece "ba" is out of vocabulary"#));
+    }
 }

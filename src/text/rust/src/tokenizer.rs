@@ -72,7 +72,8 @@ fn load(bytes: Vec<u8>, bert: Option<BertRules>) -> Result<Tokenizer, String> {
     checks::check_file(&bytes)?;
     // The contents of added tokens go through the normalizer.
     limits::begin_text(bytes.len());
-    let mut inner = BoundedTokenizer::from_bytes(&bytes).map_err(|e| e.to_string())?;
+    let mut inner = BoundedTokenizer::from_bytes(&bytes)
+        .map_err(|e| checks::merge_without_piece(&bytes).unwrap_or_else(|| e.to_string()))?;
     drop(bytes);
     if let Some(rules) = bert {
         let accents = (rules.accents >= 0).then_some(rules.accents == 1);

@@ -9,24 +9,37 @@ use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 
 /// They allow no answer more or less. Everything that is in no list of this file is an error.
-const ANNOTATIONS: [&str; 17] = [
+const ANNOTATIONS: [&str; 30] = [
     "$anchor",
     "$comment",
+    "$dynamicAnchor",
+    "$recursiveAnchor",
     "$schema",
+    "$vocabulary",
     "contentEncoding",
     "contentMediaType",
+    "contentSchema",
     "default",
+    "defaultSnippets",
     "deprecated",
+    "deprecationMessage",
     "description",
     "discriminator",
+    "doNotSuggest",
+    "enumDescriptions",
+    "enumNames",
+    "errorMessage",
     "example",
     "examples",
+    "externalDocs",
     "markdownDescription",
+    "markdownEnumDescriptions",
     "nullable",
     "propertyOrdering",
     "readOnly",
     "title",
     "writeOnly",
+    "xml",
 ];
 /// llguidance checks the values of these.
 const PLAIN: [&str; 15] = [
@@ -357,8 +370,8 @@ mod tests {
     #[test]
     fn annotations_are_left_out() {
         let schema = json!({"type": "object", "title": "t", "x-order": 1, "nullable": true, "properties": {
-            "a": {"type": "integer", "format": "int32", "markdownDescription": "b"},
-            "b": {"type": "string", "format": "byte"},
+            "a": {"type": "integer", "format": "int32", "markdownDescription": "b", "errorMessage": {"type": "c"}},
+            "b": {"type": "string", "format": "byte", "xml": {}, "enumDescriptions": ["d"]},
             "c": {"type": ["number", "null"], "format": "date"},
             "d": {"type": "string", "format": "date"}}, "propertyOrdering": ["a"]});
         let expected = json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"},
