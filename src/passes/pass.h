@@ -112,6 +112,7 @@ struct PassContext {
   Phase phase = Phase::kAny;
   // -- in a module with an encoder
   bool literal = false;                    // for the naive mode
+  bool float_activations = false;          // half precision becomes float, literally too, and so do states
   bool encoder = false;                    // the graph writes the sources; it has no past and no logits
   std::vector<SourceRows> sources;         // that the graph writes (as outputs) or reads (as inputs)
   std::set<std::string> fed;               // inputs of an encoder that the caller gives as tensors
