@@ -29,6 +29,35 @@ class CachesTest(GraphCase):
             return g.op("Where", mask, y, x)
         self.refused(Run("run", self.write("read", LEARNED, {"hidden": read}), "--prompt-ids", IDS), "Dropout", "output mask is read")
 
+    def test_caches_of_quantised_rows(self):
+        """QuantizeLinear in front of the append and DequantizeLinear behind it, one scale for all, for a head, for a channel: read where they lie."""
+        def stored(scale, axis=1, zero=0, dtype=np.int8, parts=("key", "value"), apart=False):
+            def f(g, x, i, part):
+                if part not in parts:
+                    past, present = g.state(i, part, ["batch_size", g.spec.kv_heads, None, HEAD_SIZE], 2)
+                    return g.op("Concat", past, x, out=present, axis=2)
+                outer, g.outer = g.outer, onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+                past, present = g.state(i, part, ["batch_size", g.spec.kv_heads, None, HEAD_SIZE], 2)
+                g.outer = outer
+                by = [g.f32(scale), *([] if zero is None else [g.constant(np.full(np.shape(scale), zero), dtype)])]
+                x = g.op("QuantizeLinear", x, *by, axis=axis)
+                both = g.op("Concat", past, x, out=present, axis=2)
+                if apart:
+                    return g.op("Concat", *(g.op("DequantizeLinear", rows, *by, axis=axis) for rows in (past, x)), axis=2)
+                return g.op("DequantizeLinear", both, *by, axis=axis)
+            return {"stored": f}
+        heads, channels = (np.linspace(0.02, 0.05, n) for n in (LEARNED.kv_heads, HEAD_SIZE))
+        cases = {"one": stored(0.03), "heads": stored(heads, 1), "channels": stored(channels, -1), "no zero": stored(0.03, zero=None, dtype=np.uint8),
+                 "unsigned": stored(0.03, zero=128, dtype=np.uint8), "uneven": stored(0.03, zero=100, dtype=np.uint8),
+                 "keys": stored(channels, -1, parts=("key",)), "values": stored(0.03, parts=("value",)), "apart": stored(heads, 1, apart=True)}
+        for name, hooks in cases.items():
+            path = self.write(name, LEARNED, hooks)
+            for options in ((), ("--beams", 3)):
+                with self.subTest(name, options=options):
+                    naive, placed = (self.generate(path, SHORT, *options, *more) for more in (("--naive",), ()))
+                    self.assertEqual(placed["output_ids"], naive["output_ids"])
+                    self.assertEqual(placed["bytes_copied_per_token"], 0)
+
     def test_caches_of_other_layers(self):
         """GroupQueryAttention with K and V of no tokens over the present of layer 0, against plain operators on it."""
         def plain(g, q, k, v, i):

@@ -30,6 +30,7 @@ const std::vector<Pass>& pass_list() {
       {"find_states", find_states, PassUse::kAlways, Reason::Kind::kState},
       {"find_logits", find_logits, PassUse::kAlways},
       {"find_switches", find_switches, PassUse::kAlways},
+      {"integer_states", integer_states, PassUse::kPlaced, Reason::Kind::kState},
       {"narrow_states", narrow_states, PassUse::kPlaced, Reason::Kind::kState},
       {"widen_half", widen_half, PassUse::kOptional},
       {"simplify", simplify, PassUse::kOptional},
