@@ -93,13 +93,19 @@ class StateSigner {
     if (graph_.values[s.past].info.type != DType::kU8 || graph_.is_output(s.past) || p < 0) return false;
     const Node& concat = graph_.nodes[static_cast<size_t>(p)];
     if (!concat.is("Concat") || concat.in.size() != 2 || concat.in[0] != s.past) return false;
-    const int made = graph_.values[concat.in[1]].producer;
-    if (made < 0 || users_[concat.in[1]].size() != 1 || !graph_.nodes[static_cast<size_t>(made)].is("QuantizeLinear") ||
-        !zero_is_known(graph_.nodes[static_cast<size_t>(made)]))
-      return false;
+    values_ = {s.past};
+    int made = -1;
+    for (ValueId v = concat.in[1];; v = graph_.nodes[static_cast<size_t>(made)].in[0]) {
+      made = graph_.values[v].producer;
+      if (made < 0 || users_[v].size() != 1) return false;
+      values_.push_back(v);
+      const Node& n = graph_.nodes[static_cast<size_t>(made)];
+      if (n.is("QuantizeLinear")) break;
+      if (!n.def || n.def->placement != Placement::kView || n.out.size() != 1) return false;
+    }
+    if (!zero_is_known(graph_.nodes[static_cast<size_t>(made)])) return false;
     for (const auto& [u, operand] : users_[s.past])
       if (u != p && !(u >= 0 && graph_.nodes[static_cast<size_t>(u)].is("Shape"))) return false;
-    values_ = {s.past, concat.in[1]};
     nodes_ = {made};
     return dequantised(s.present, s.present);
   }

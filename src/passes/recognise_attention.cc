@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "passes/attention_scores.h"
 #include "passes/builder.h"
@@ -82,6 +83,8 @@ class Recogniser {
     if (!layout(scores.in[0], false, &m->q)) return *why = "Q has an unknown layout", false;
     if (!layout(scores.in[1], true, &m->k)) return *why = "K has an unknown layout", false;
     if (!layout(mix.in[1], false, &m->v)) return *why = "V has an unknown layout", false;
+    m->keys = read_digits(&m->k);
+    m->values = read_digits(&m->v);
     if (m->k.heads != m->v.heads || m->q.heads % m->k.heads != 0 || m->q.size != m->k.size || m->v.scale != 1)
       return *why = "Q, K and V do not fit together", false;
     if (!heads_in_groups(scores.in[0], scores.in[1]) || !heads_in_groups(mix.in[0], mix.in[1]))
@@ -93,18 +96,23 @@ class Recogniser {
       return *why = "something is added to the scores, but not to the sink", false;
     m->scale *= m->q.scale * m->k.scale;
     // What is added to all scores of a row, as by zero points, Softmax does not see, nor do probabilities of 1 in all.
-    const bool any_zero = m->softcap == 0 && !m->sink.present();
-    m->keys = read_digits(&m->k, any_zero);
-    m->values = read_digits(&m->v, any_zero);
+    if ((m->keys.zeros.present() || m->values.zeros.present()) && (m->softcap != 0 || m->sink.present()))
+      return *why = "zero points of keys or values, and a softcap or sinks", false;
     m->matmul_out = pv;
     return true;
   }
 
-  // DequantizeLinear of int8 rows, each number of which is worth the same in all rows of a head and a channel: the
-  // integers are read where they lie.
-  StoredRows read_digits(Layout* l, bool any_zero) const {
+  // DequantizeLinear of int8 rows, each number of which is worth the same in all rows of a head and a channel, or a
+  // Cast of them that is scaled: the integers are read where they lie.
+  StoredRows read_digits(Layout* l) const {
     const Node* n = graph_.producer(l->source);
     if (n && widens(*n)) n = graph_.producer(n->in[0]);
+    if (n && n->is("Cast") && !prober_.known(n->in[0]) && graph_.values[n->in[0]].info.type == DType::kI8) {
+      StoredRows rows{8, Tensor::allocate(DType::kF32, {1, 1})};
+      *rows.scales.view().as<float>() = std::exchange(l->scale, 1.0f);
+      l->source = n->in[0];
+      return rows;
+    }
     if (!n || !n->is("DequantizeLinear") || n->attr_int("block_size", 0) != 0 || prober_.known(n->in[0]) ||
         graph_.values[n->in[0]].info.type != DType::kI8)
       return {};
@@ -114,7 +122,6 @@ class Recogniser {
     if (n->has_input(2) && !zero.present()) return {};
     const std::vector<double> zeros = zero.present() ? zero.to_f64() : std::vector<double>{};
     const bool uneven = std::any_of(zeros.begin(), zeros.end(), [](double z) { return z != 0; });
-    if (uneven && !any_zero) return {};
     const int64_t axis = n->attr_int("axis", 1), rank = static_cast<int64_t>(shape(n->in[0]).size()),
                   at = axis < 0 ? axis + rank : axis, count = scale.count();
     const bool by_head = count > 1 && at == l->head_axis && count == l->heads,
