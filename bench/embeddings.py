@@ -9,12 +9,11 @@ operators that exporters write) with a tokenizer of words, so that the ids of a 
   ort-padded   ONNX Runtime, batches of 32 texts as they come, padded to the longest of a batch; ids are given, the mean is taken in NumPy
   ort-sorted   the same, texts sorted by length before
 
-The embeddings of all three must be equal. The result goes to bench/results/MACHINE/embeddings.json, texts a second to standard output. Needs
+The embeddings of all three must be equal. The result goes to bench/results/MACHINE/embeddings.json, a table to standard output. Needs
 onnx, numpy and onnxruntime. Run it while the machine has nothing else to do.
 """
 import argparse
 import json
-import statistics
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ import numpy as np
 
 import compare
 import machine
+import tables
 from graph_writer import GraphWriter
 
 RESULTS = Path(__file__).parent / "results"
@@ -31,7 +31,7 @@ LAYERS, HIDDEN, HEADS, FFN, VOCABULARY, POSITIONS = 6, 384, 12, 1536, 30522, 512
 SHORTEST, LONGEST = 20, 200
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-ENGINES = ("situ", "ort-padded", "ort-sorted")
+ENGINES = tuple(tables.EMBEDDERS)
 
 
 class Writer(GraphWriter):
@@ -144,24 +144,21 @@ def main():
     ort = Ort(a.folder, a.threads)
     ort.embed(ids, a.batch, True)
     report = {"machine": machine.name(), "date": time.strftime("%Y-%m-%d"), "threads": a.threads, "texts": a.texts, "batch": a.batch, "tokens": sum(map(len, ids)),
-              "onnxruntime": ort.version, "engines": {engine: {"ms": [], "others": []} for engine in ENGINES}}
+              "onnxruntime": ort.version, "embedders": {engine: {"ms": [], "others": []} for engine in ENGINES}}
     for _ in range(a.reps):
         first = None
         for engine in ENGINES:
             others = machine.Others()
             rows, ms = run_situ(a, texts) if engine == "situ" else ort.embed(ids, a.batch, engine == "ort-sorted")
-            report["engines"][engine]["ms"].append(ms)
-            report["engines"][engine]["others"].append(round(others.share(), 3))
+            report["embedders"][engine]["ms"].append(ms)
+            report["embedders"][engine]["others"].append(round(others.share(), 3))
             first = rows if first is None else first
             if (far := np.abs(rows - first).max()) > 1e-4:
                 sys.exit(f"{engine}: embeddings differ by {far}")
     file = a.results / machine.slug(machine.name()) / "embeddings.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    rates = {engine: a.texts / statistics.median(of["ms"]) * 1000 for engine, of in report["engines"].items()}
-    for engine, rate in rates.items():
-        shared = max(report["engines"][engine]["others"])
-        print(f"{engine:12} {rate:7.1f} texts/s" + (f", situ {rates['situ'] / rate:.2f} x" if engine != "situ" else "") + (f" (others took {100 * shared:.0f}%)" if shared > 0.02 else ""))
+    print("\n".join(tables.embedding_lines(report)))
     return 0
 
 

@@ -1,25 +1,25 @@
-"""Mixtures of experts of real shapes: single tokens beside what memory gives, prompts and 16 streams beside onnxruntime-genai.
+"""Mixtures of experts and a hybrid of real shapes: single tokens beside what memory gives, prompts and 16 streams beside onnxruntime-genai.
 
 usage: experts.py FOLDER [--only NAME ...] [--engines situ,ort-genai] [--reps R] [--threads T] [--keep | --write]
 
-Writes two models to FOLDER (4 GB; what is there already is kept), in the layout of onnxruntime-genai, of random weights: 4 bits in blocks of
-32, a scale each, QMoE and GroupQueryAttention:
+Writes three models to FOLDER (5 GB; what is there already is kept), in the layout of onnxruntime-genai, of random weights: 4 bits in blocks of
+32, a scale each, QMoE, GroupQueryAttention and CausalConvWithState:
 
   gpt-oss-20b      2880 wide, 64 heads of 64, 8 of keys, sinks, every other layer a window of 128, 4 of 32 experts of 2880
   qwen3-30b-a3b    2048 wide, 32 heads of 128, 4 of keys, norms of queries and keys, 8 of 128 experts of 768
+  lfm2-1.2b        2048 wide, 16 layers, 10 of them short convolutions of 3 taps; 32 heads of 64, 8 of keys, norms; 8192 inside, 65,536 tokens
 
-Each has 4 of its layers, and 32,768 tokens: more of them would make the head most of what a token reads. Engines take turns in every
-repetition. The result goes to bench/results/MACHINE/experts.json, a table to standard output: what decode reads a second, beside what memory
-gives, prompts and streams in tokens a second. With --write the models are written, and nothing is measured; the models are removed in the
+The first two have 4 of their layers, and 32,768 tokens: more of them would make the head most of what a token reads. Engines take turns in every
+repetition. The result goes to bench/results/MACHINE/experts.json, a table to standard output: what decode must read (chosen experts and all other
+weights as 4 bits with scales of 16, states as floats), how much of what memory gives that is, prompts and streams in tokens a second. With --write the models are written, and nothing is measured; the models are removed in the
 end unless --keep is given. Needs onnx and numpy, and onnxruntime-genai for the peer. Run it while the machine has nothing else to do.
 """
 import argparse
 import json
 import shutil
-import statistics
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -28,11 +28,12 @@ from onnx import TensorProto
 
 import compare
 import machine
+import tables
 from graph_writer import GraphWriter
 
 RESULTS = Path(__file__).parent / "results"
-LAYERS, VOCABULARY, CONTEXT, BLOCK, EPSILON = 4, 32768, 4096, 32, 1e-5
-CASES, STREAMS, STREAM_CASE = ["128:64", "512:2"], 16, (128, 64)  # prompt:tokens
+CONTEXT, BLOCK, EPSILON = 4096, 32, 1e-5
+CASES, STREAMS, STREAM_CASE = ["128:64", "512:2"], 16, (128, 64)  # prompt:tokens; of the first the tables have decoding, of the second prompts
 ENGINES = ["situ", "ort-genai"]
 
 
@@ -42,15 +43,21 @@ class Shape:
     heads: int
     kv_heads: int
     size: int
-    experts: int
-    choices: int
     inner: int
+    experts: int = 0  # none: every layer has one gated product
+    choices: int = 1
+    layers: int = 4
+    convolutions: list = field(default_factory=list)  # layers that have one instead of attention
+    taps: int = 3
+    vocabulary: int = 32768
     windows: int = 0  # of every other layer
     theta: float = 1e6
     gpt: bool = False  # biases, sinks, a limited SwiGLU; else norms of queries and keys
 
 
-SHAPES = {"gpt-oss-20b": Shape(2880, 64, 8, 64, 32, 4, 2880, windows=128, theta=1.5e5, gpt=True), "qwen3-30b-a3b": Shape(2048, 32, 4, 128, 128, 8, 768)}
+SHAPES = {"gpt-oss-20b": Shape(2880, 64, 8, 64, 2880, experts=32, choices=4, windows=128, theta=1.5e5, gpt=True),
+          "qwen3-30b-a3b": Shape(2048, 32, 4, 128, 768, experts=128, choices=8),
+          "lfm2-1.2b": Shape(2048, 32, 8, 64, 8192, layers=16, convolutions=[0, 1, 3, 4, 6, 7, 9, 11, 13, 15], vocabulary=65536)}
 
 
 class ExpertsWriter(GraphWriter):
@@ -123,6 +130,19 @@ class ExpertsWriter(GraphWriter):
         return self.op("QMoE", x, router, *first, biases[0], *second, biases[1], domain="com.microsoft", activation_type="swiglu", expert_weight_bits=4, k=s.choices,
                        normalize_routing_weights=1, swiglu_fusion=1, use_sparse_mixer=0, block_size=BLOCK, **limits)
 
+    def convolution(self, x, layer):
+        s, p = self.s, f"layers.{layer}.conv."
+        state = [self.input(f"past.{layer}.conv", np.float32, ["batch", s.hidden, s.taps - 1]), self.output(f"present.{layer}.conv", np.float32, ["batch", s.hidden, s.taps - 1])]
+        channels = self.op("Transpose", self.product(x, p + "in", 3 * s.hidden, s.hidden), perm=[0, 2, 1])
+        b, c, x = self.several("Split", [channels, self.constant([s.hidden] * 3)], [p + part for part in "bcx"], domain="", axis=1)
+        y = self.several("CausalConvWithState", [self.op("Mul", b, x), self.small(s.hidden, 1, s.taps), "", state[0]], [p + "y", state[1]], ndim=1, activation="none")[0]
+        return self.product(self.op("Transpose", self.op("Mul", c, y), perm=[0, 2, 1]), p + "out", s.hidden, s.hidden)
+
+    def gated(self, x, layer):
+        s, p = self.s, f"layers.{layer}.mlp."
+        gate, up = (self.product(x, p + part, s.inner, s.hidden) for part in ("gate", "up"))
+        return self.product(self.op("Mul", self.op("Mul", gate, self.op("Sigmoid", gate)), up), p + "down", s.hidden, s.inner)
+
     def write(self, folder):
         s = self.s
         ids, mask = (self.input(name, np.int64, ["batch", length]) for name, length in (("input_ids", "tokens"), ("attention_mask", "total")))
@@ -130,22 +150,30 @@ class ExpertsWriter(GraphWriter):
         tables = [self.stored(name, f(angles).astype(np.float32)) for name, f in (("cos_cache", np.cos), ("sin_cache", np.sin))]
         lengths = self.op("Cast", self.op("Sub", self.op("ReduceSum", mask, self.constant([1]), keepdims=0), self.constant([1])), to=TensorProto.INT32)
         total = self.op("Cast", self.op("Gather", self.op("Shape", mask), self.constant(1), axis=0), to=TensorProto.INT32)
-        head = [self.digits("head_Q4", VOCABULARY, s.hidden // BLOCK, BLOCK // 2), self.scales("head_scales", s.hidden, VOCABULARY, s.hidden // BLOCK)]
-        x = self.op("GatherBlockQuantized", self.reshape(head[0], VOCABULARY, s.hidden // 2), ids, head[1], domain="com.microsoft", bits=4, block_size=BLOCK, gather_axis=0, quantize_axis=1)
+        head = [self.digits("head_Q4", s.vocabulary, s.hidden // BLOCK, BLOCK // 2), self.scales("head_scales", s.hidden, s.vocabulary, s.hidden // BLOCK)]
+        x = self.op("GatherBlockQuantized", self.reshape(head[0], s.vocabulary, s.hidden // 2), ids, head[1], domain="com.microsoft", bits=4, block_size=BLOCK, gather_axis=0, quantize_axis=1)
         h = self.op("SimplifiedLayerNormalization", x, self.ones(s.hidden), axis=-1, epsilon=EPSILON, stash_type=1)
-        for layer in range(LAYERS):
-            for part in (lambda y: self.attention(y, layer, lengths, total, tables), lambda y: self.mixture(y, layer)):
-                y, n = part(h), len(self.nodes)
+        for layer in range(s.layers):
+            for inside in (False, True):
+                if inside:
+                    y = self.mixture(h, layer) if s.experts else self.gated(h, layer)
+                else:
+                    y = self.convolution(h, layer) if layer in s.convolutions else self.attention(h, layer, lengths, total, tables)
+                n = len(self.nodes)
                 h, _, _, x = self.several("SkipSimplifiedLayerNormalization", [x, y, self.ones(s.hidden)], [f"h{n}", "", "", f"x{n}"], epsilon=EPSILON)
-        self.op("MatMulNBits", h, *head, domain="com.microsoft", K=s.hidden, N=VOCABULARY, bits=4, block_size=BLOCK, accuracy_level=4,
-                out=self.output("logits", np.float32, ["batch", "tokens", VOCABULARY]))
+        self.op("MatMulNBits", h, *head, domain="com.microsoft", K=s.hidden, N=s.vocabulary, bits=4, block_size=BLOCK, accuracy_level=4,
+                out=self.output("logits", np.float32, ["batch", "tokens", s.vocabulary]))
         self.data.close()
         self.save(folder / "model.onnx")
         names = {"inputs": {"input_ids": "input_ids", "attention_mask": "attention_mask", "past_key_names": "past_key_values.%d.key", "past_value_names": "past_key_values.%d.value"},
                  "outputs": {"logits": "logits", "present_key_names": "present.%d.key", "present_value_names": "present.%d.value"}}
         decoder = {"session_options": {"provider_options": []}, "filename": "model.onnx", "head_size": s.size, "hidden_size": s.hidden, **names,
-                   "num_attention_heads": s.heads, "num_hidden_layers": LAYERS, "num_key_value_heads": s.kv_heads}
-        model = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "context_length": CONTEXT, "decoder": decoder, "type": "gptoss" if s.gpt else "qwen3", "vocab_size": VOCABULARY}
+                   "num_attention_heads": s.heads, "num_hidden_layers": s.layers, "num_key_value_heads": s.kv_heads}
+        if s.convolutions:
+            names["inputs"]["past_conv_names"], names["outputs"]["present_conv_names"] = "past.%d.conv", "present.%d.conv"
+            kinds = ["conv" if layer in s.convolutions else "full_attention" for layer in range(s.layers)]
+            decoder.update(layer_types=kinds, conv_cache_size=s.taps - 1)
+        model = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "context_length": CONTEXT, "decoder": decoder, "type": "gptoss" if s.gpt else "lfm2" if s.convolutions else "qwen3", "vocab_size": s.vocabulary}
         search = {"do_sample": False, "max_length": CONTEXT, "num_beams": 1, "past_present_share_buffer": True}
         (folder / "genai_config.json").write_text(json.dumps({"model": model, "search": search}, indent=1))
 
@@ -160,14 +188,30 @@ def write_model(folder, name):
     made.rename(folder / name)
 
 
-def chosen_bytes(s):
-    """Of experts, that a token reads: digits and a scale of 16 bits for each block, as Situ packs them."""
-    weights = LAYERS * s.choices * 3 * s.inner * s.hidden
+def packed_bytes(weights):
+    """Digits and a scale of 16 bits for each block, as Situ packs them."""
     return weights // 2 + 2 * weights // BLOCK
 
 
+def chosen_bytes(s):
+    """Of experts, that a token reads."""
+    return packed_bytes(s.layers * s.choices * 3 * s.inner * s.hidden) if s.experts else 0
+
+
+def least_bytes(s):
+    """What the middle token of the first case must read: all weights but those of experts that are not chosen, and states."""
+    prompt, tokens = (int(x) for x in CASES[0].split(":"))
+    places, attentions = prompt + tokens // 2, s.layers - len(s.convolutions)
+    mixing = attentions * 2 * s.hidden * (s.heads + s.kv_heads) * s.size + len(s.convolutions) * 4 * s.hidden * s.hidden
+    inside = 0 if s.experts else s.layers * 3 * s.inner * s.hidden
+    router = s.layers * s.experts * s.hidden
+    keys = sum(min(places, s.windows if s.windows and layer % 2 == 0 else places) for layer in range(s.layers) if layer not in s.convolutions)
+    states = 4 * (2 * keys * s.kv_heads * s.size + len(s.convolutions) * s.hidden * (s.taps - 1))
+    return chosen_bytes(s) + packed_bytes(mixing + inside + router + s.vocabulary * s.hidden) + states
+
+
 def measured(a, name, report):
-    engines = report["models"].setdefault(name, {"chosen_bytes": chosen_bytes(SHAPES[name]), "engines": {}})["engines"]
+    engines = report["models"].setdefault(name, {"chosen_bytes": chosen_bytes(SHAPES[name]), "least_bytes": least_bytes(SHAPES[name]), "engines": {}})["engines"]
     for rep in range(a.reps):
         for engine in a.engines:
             of_engine = engines.setdefault(engine, {"samples": []})
@@ -184,40 +228,6 @@ def measured(a, name, report):
                 of_engine["samples"].append({**sample, "others": round(others.share(), 3)})
 
 
-def figures(of_engine):
-    """Medians: {"decode": ms of a token, "prefill": and "streams": tokens a second}."""
-    samples = of_engine.get("samples", [])
-    if not samples:
-        return {}
-    middle = lambda f: statistics.median(f(s) for s in samples)
-    made = {"decode": middle(lambda s: s["cases"][0]["decode_ms"]), "prefill": middle(lambda s: 1000 * int(CASES[1].split(":")[0]) / s["cases"][1]["prefill_ms"])}
-    if all("ms" in s["streams"][0] for s in samples):
-        made["streams"] = middle(lambda s: 1000 * STREAMS * STREAM_CASE[1] / s["streams"][0]["ms"])
-    for key in ("bytes_read_per_token", "read_bandwidth_bytes_per_s"):
-        if key in samples[0]["cases"][0]:
-            made[key] = middle(lambda s: s["cases"][0][key])
-    return made
-
-
-def table(report):
-    shared = any(s["others"] > 0.02 for m in report["models"].values() for e in m["engines"].values() for s in e.get("samples", []))
-    lines = [f"{report['machine']}, {report['threads']} threads, {report['date']}" + (", **others ran beside it**" if shared else ""), "",
-             "| model | engine | decode, ms a token | reads a token, GB | GB/s | of memory's | prompts of 512, tokens/s | 16 streams, tokens/s |", "|---|---|---|---|---|---|---|---|"]
-    for name, of_model in report["models"].items():
-        for engine, of_engine in of_model["engines"].items():
-            f = figures(of_engine)
-            if not f:
-                lines.append(f"| {name} | {engine} | {of_engine.get('reason', '')} | | | | | |")
-                continue
-            cells = ["", "", ""]
-            if read := f.get("bytes_read_per_token"):
-                rate, chosen = 1000 * read / f["decode"], of_model["chosen_bytes"]
-                cells = [f"{read / 1e9:.3f}, of experts {chosen / 1e9:.3f}", f"{rate / 1e9:.1f}", f"{100 * rate / f['read_bandwidth_bytes_per_s']:.0f}%"]
-            streams = f"{f['streams']:.0f}" if "streams" in f else ""
-            lines.append(" | ".join(["| " + name, engine, f"{f['decode']:.2f}", *cells, f"{f['prefill']:.0f}", streams]) + " |")
-    return "\n".join(lines)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
@@ -230,7 +240,7 @@ def main():
     parser.add_argument("--results", type=Path, default=RESULTS)
     a = parser.parse_args()
     a.folder.mkdir(parents=True, exist_ok=True)
-    report = {"machine": machine.name(), "date": time.strftime("%Y-%m-%d"), "threads": a.threads, "reps": a.reps, "models": {}}
+    report = {"machine": machine.name(), "date": time.strftime("%Y-%m-%d"), "threads": a.threads, "reps": a.reps, "streams": STREAMS, "stream_tokens": STREAM_CASE[1], "models": {}}
     for name in a.only:
         write_model(a.folder, name)
         if a.write:
@@ -243,7 +253,7 @@ def main():
     file = a.results / machine.slug(machine.name()) / "experts.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    print(table(report))
+    print("\n".join(tables.expert_lines(report)))
     return 0
 
 

@@ -186,7 +186,7 @@ def versions(machine):
 def others(machine):
     """How idle the machine was: the most that other processes took during a measurement."""
     shares = [s["others"] for run in machine.runs.values() for of in run.get("engines", {}).values() for s in of.get("samples", []) if "others" in s]
-    return f" Other processes took {100 * max(shares):.0f}% of the processors at most during a measurement, {100 * median(shares):.0f}% in the median." if shares else ""
+    return share_of_others(shares)
 
 
 def notes(machine):
@@ -364,8 +364,66 @@ def block_machines(machines):
     return lines[:-1] or ["Nothing is measured yet."]
 
 
+def share_of_others(shares):
+    return f" Other processes took {100 * max(shares):.0f}% of the processors at most during a measurement, {100 * median(shares):.0f}% in the median." if shares else ""
+
+
+def expert_figures(run, of_engine):
+    """Medians: {"decode": ms of a token, "prefill" and "streams": tokens a second}; empty: it was not measured."""
+    samples = of_engine.get("samples", [])
+    if not samples:
+        return {}
+    middle = lambda f: median(f(s) for s in samples)
+    made = {"decode": middle(lambda s: s["cases"][0]["decode_ms"]), "prefill": middle(lambda s: 1000 * s["cases"][1]["prompt"] / s["cases"][1]["prefill_ms"])}
+    if all("ms" in s["streams"][0] for s in samples):
+        made["streams"] = middle(lambda s: 1000 * run["streams"] * run["stream_tokens"] / s["streams"][0]["ms"])
+    if "read_bandwidth_bytes_per_s" in samples[0]["cases"][0]:
+        made["memory"] = middle(lambda s: s["cases"][0]["read_bandwidth_bytes_per_s"])
+    return made
+
+
+def expert_lines(run):
+    shares = [s["others"] for m in run["models"].values() for of in m["engines"].values() for s in of.get("samples", [])]
+    lines = [f"{run['machine']} ({run['date']}): {run['threads']} threads, {run['reps']} repetitions.{share_of_others(shares)}", "",
+             f"| | | decode, ms a token | must be read, MB a token | of it experts | share of what memory gives | prefill, tokens/s | {run['streams']} streams, tokens/s |",
+             "|---|---|" + "---:|" * 6]
+    reasons = []
+    for name, of_model in run["models"].items():
+        figures = {engine: expert_figures(run, of) for engine, of in of_model["engines"].items()}
+        memory = next((f["memory"] for f in figures.values() if "memory" in f), None)
+        for engine, f in figures.items():
+            if not f:
+                reasons.append(f"- {name}, {ENGINES[engine]}: {of_model['engines'][engine].get('reason', 'not measured on this machine')}.")
+                continue
+            least, chosen = of_model["least_bytes"], of_model["chosen_bytes"]
+            share = f"{100 * 1000 * least / f['decode'] / memory:.0f}%" if memory else "-"
+            cells = [number(f["decode"]), f"{least / 1e6:,.0f}", f"{chosen / 1e6:,.0f}", share, number(f["prefill"]), number(f.get("streams"))]
+            lines.append("| " + " | ".join([name, ENGINES[engine], *cells]) + " |")
+    return lines + ([""] if reasons else []) + reasons
+
+
+EMBEDDERS = {"situ": "Situ, without padding", "ort-padded": "ONNX Runtime, batches as texts come, padded", "ort-sorted": "ONNX Runtime, batches of texts sorted by length, padded"}
+
+
+def embedding_lines(run):
+    shares = [share for of in run["embedders"].values() for share in of["others"]]
+    rates = {embedder: 1000 * run["texts"] / median(of["ms"]) for embedder, of in run["embedders"].items()}
+    lines = [f"{run['machine']} ({run['date']}): {run['texts']} texts, {run['tokens']:,} tokens, batches of {run['batch']}, {run['threads']} threads, ONNX Runtime {run['onnxruntime']}."
+             f"{share_of_others(shares)}", "", "| | texts a second | Situ is faster by |", "|---|---:|---:|"]
+    faster = {e: f"{rates['situ'] / rate:.2f}x" if e != "situ" else "-" for e, rate in rates.items()}
+    return lines + [f"| {EMBEDDERS[e]} | {number(rate)} | {faster[e]} |" for e, rate in rates.items()]
+
+
+def block_of(run, lines_of):
+    """What one run of each machine says that has it."""
+    def block(machines):
+        lines = [line for machine in machines if run in machine.runs for line in [*lines_of(machine.runs[run]), ""]]
+        return lines[:-1] or ["Nothing is measured yet."]
+    return block
+
+
 BLOCKS = {"peers": block_peers, "naive": block_naive, "machines": block_machines, "fixed_window": block_fixed_window, "cross_attention": block_cross_attention,
-          "speech": block_speech, "vision": block_vision}
+          "speech": block_speech, "vision": block_vision, "experts": block_of("experts", expert_lines), "embeddings": block_of("embeddings", embedding_lines)}
 
 
 def rewritten(text, machines):

@@ -29,6 +29,50 @@ class CachesTest(GraphCase):
             return g.op("Where", mask, y, x)
         self.refused(Run("run", self.write("read", LEARNED, {"hidden": read}), "--prompt-ids", IDS), "Dropout", "output mask is read")
 
+    def test_caches_of_quantised_rows(self):
+        """QuantizeLinear in front of the append and DequantizeLinear behind it, one scale for all, for a head, for a channel: read where they lie."""
+        def stored(scale, axis=1, zero=0, dtype=np.int8, parts=("key", "value"), apart=False):
+            def f(g, x, i, part):
+                if part not in parts:
+                    past, present = g.state(i, part, ["batch_size", g.spec.kv_heads, None, HEAD_SIZE], 2)
+                    return g.op("Concat", past, x, out=present, axis=2)
+                outer, g.outer = g.outer, onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+                past, present = g.state(i, part, ["batch_size", g.spec.kv_heads, None, HEAD_SIZE], 2)
+                g.outer = outer
+                by = [g.f32(scale), *([] if zero is None else [g.constant(np.full(np.shape(scale), zero), dtype)])]
+                x = g.op("QuantizeLinear", x, *by, axis=axis)
+                both = g.op("Concat", past, x, out=present, axis=2)
+                if apart:
+                    return g.op("Concat", *(g.op("DequantizeLinear", rows, *by, axis=axis) for rows in (past, x)), axis=2)
+                return g.op("DequantizeLinear", both, *by, axis=axis)
+            return {"stored": f}
+        def rows(g, i, part, dims, axis, dtype):
+            outer, g.outer = g.outer, dtype
+            names = g.state(i, part, ["batch_size", *dims], axis)
+            g.outer = outer
+            return names
+        def moved(g, x, i, part):  # tokens in front of heads in the cache
+            past, present = rows(g, i, part, [None, g.spec.kv_heads, HEAD_SIZE], 1, TensorProto.UINT8)
+            by = [g.f32(0.03), g.constant(121, np.uint8)]
+            x = g.op("Transpose", g.op("QuantizeLinear", x, *by), perm=[0, 2, 1, 3])
+            return g.op("DequantizeLinear", g.op("Transpose", g.op("Concat", past, x, out=present, axis=1), perm=[0, 2, 1, 3]), *by)
+        def by_hand(g, x, i, part):
+            past, present = rows(g, i, part, [g.spec.kv_heads, None, HEAD_SIZE], 2, TensorProto.INT8)
+            x = g.op("Cast", g.op("Clip", g.op("Round", g.op("Div", x, g.f32(0.03))), g.f32(-128), g.f32(127)), to=TensorProto.INT8)
+            return g.op("Mul", g.op("Cast", g.op("Concat", past, x, out=present, axis=2), to=TensorProto.FLOAT), g.f32(0.03))
+        heads, channels = (np.linspace(0.02, 0.05, n) for n in (LEARNED.kv_heads, HEAD_SIZE))
+        cases = {"one": stored(0.03), "heads": stored(heads, 1), "channels": stored(channels, -1), "no zero": stored(0.03, zero=None, dtype=np.uint8),
+                 "unsigned": stored(0.03, zero=128, dtype=np.uint8), "uneven": stored(0.03, zero=100, dtype=np.uint8),
+                 "keys": stored(channels, -1, parts=("key",)), "values": stored(0.03, parts=("value",)), "apart": stored(heads, 1, apart=True),
+                 "moved": {"stored": moved}, "by hand": {"stored": by_hand}}
+        for name, hooks in cases.items():
+            path = self.write(name, LEARNED, hooks)
+            for options in ((), ("--beams", 3)):
+                with self.subTest(name, options=options):
+                    naive, placed = (self.generate(path, SHORT, *options, *more) for more in (("--naive",), ()))
+                    self.assertEqual(placed["output_ids"], naive["output_ids"])
+                    self.assertEqual(placed["bytes_copied_per_token"], 0)
+
     def test_caches_of_other_layers(self):
         """GroupQueryAttention with K and V of no tokens over the present of layer 0, against plain operators on it."""
         def plain(g, q, k, v, i):

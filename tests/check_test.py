@@ -91,6 +91,14 @@ class RunsTest(CheckCase):
                 self.assertGreater(facts["largest_logit"], 0)
                 self.assertLess(facts["largest_difference"], 1e-4 * facts["largest_logit"])
 
+    def test_verify_of_half_precision(self):
+        """Both sides compute, and keep states, in float."""
+        for name in ("half", "half-inside"):
+            half = spec(name)
+            facts = self.check(tiny_exports.write_weights(half, tiny_models.make_weights(half, 3), self.folder / name), "--verify")["verify"]
+            self.assertEqual((facts["prompts"], facts["ids_equal"]), (4, True))
+            self.assertLess(facts["largest_difference"], 1e-4 * facts["largest_logit"])
+
     def test_verify_with_rounded_activations(self):
         genai = spec("genai-zero-points")
         folder = tiny_exports.write_weights(genai, tiny_models.make_weights(genai, 3), self.folder / "genai")

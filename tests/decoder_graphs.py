@@ -29,7 +29,7 @@ class Hooked(tiny_exports.Optimum):
     scores [1, H, S, T]: scaled, before the mask; masked: after it, instead of Softmax; probabilities
     attend(g, q, k, v): instead of all of these; the result is [1, H, S, E]
     fused(g, q, k, v, layer): the same on what the products give, [1, S, C], the append included; the result is [1, S, C]
-    past, present: between a past input and its Concat, and between the Concat and the present output
+    stored(g, x, layer, part): the rows x appended, in another way; past, present: between a past input and its Concat, and between the Concat and the present output
     projected(g, x, name): what the product with a weight gives
     rms(g, x): instead of x / sqrt(mean(x^2) + epsilon); activation(g, x): instead of SiLU
     hidden [1, S, C]: before the last norm; logits(g, x, out): between the last product and the output of that name
@@ -103,6 +103,8 @@ class Hooked(tiny_exports.Optimum):
         return self.reshape(self.op("Transpose", y, perm=[0, 2, 1, 3]), self.batch, self.tokens, HEADS * HEAD_SIZE)
 
     def appended(self, x, i, part):
+        if "stored" in self.hooks:
+            return self.hooks["stored"](self, x, i, part)
         past, present = self.state(i, part, ["batch_size", self.spec.kv_heads, None, HEAD_SIZE], 2)
         if "present" not in self.hooks:
             return self.op("Concat", self.hook("past", past), x, out=present, axis=2)

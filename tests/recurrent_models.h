@@ -147,9 +147,11 @@ class RecurrentModel {
   // x += y, where h_t = a_t h_(t-1) + k_t v_t' and y_t = q_t h_t for each head, a_t in (0, 1), h [H, D, E]; for any
   // number of tokens at once: with c_t = log a_1 + .. + log a_t
   //   y = exp(c) q h_0 + (q k' * exp(c_t - c_s), s <= t) v,   h_S = exp(c_S) h_0 + (k exp(c_S - c))' v
-  // `causal`: else a_t follows from the mean of all tokens of the step.
-  void recurrence(bool causal = true) {
-    const auto [past, present] = state("recurrent", {number(kHeads), number(kSize), number(kSize)});
+  // `causal`: else a_t follows from the mean of all tokens of the step. `half`: the state is kept in half precision.
+  void recurrence(bool causal = true, bool half = false) {
+    const auto [past, present] =
+        state("recurrent", {number(kHeads), number(kSize), number(kSize)}, "", half ? DType::kF16 : DType::kF32);
+    const std::string before = half ? op("Cast", {past}, {integer("to", 1)}) : past;
     const std::string q = heads(linear(x_)), k = heads(linear(x_)), v = heads(linear(x_));
     const std::string gated = causal ? x_ : op("Add", {x_, op("ReduceMean", {x_, i64({1})}, {integer("keepdims", 1)})});
     const std::string gate = op("Sigmoid", {op("Add", {op("MatMul", {gated, weight({kWidth, kHeads}, 1)}), f32(1)})});
@@ -162,18 +164,24 @@ class RecurrentModel {
     const std::string decay = op("Exp", {op("Where", {earlier, between, f32(-1e9f)})});
     const std::string scores = op("MatMul", {q, op("Transpose", {k}, {ints("perm", {0, 1, 3, 2})})});
     const std::string of_new = op("MatMul", {op("Mul", {scores, decay}), v}),
-                      of_past = op("Mul", {op("MatMul", {q, past}), unsqueeze(op("Exp", {c}), 3)});
+                      of_past = op("Mul", {op("MatMul", {q, before}), unsqueeze(op("Exp", {c}), 3)});
     const std::string left = op("Mul", {k, unsqueeze(op("Exp", {op("Sub", {sum, c})}), 3)});
     const std::string made = op("MatMul", {op("Transpose", {left}, {ints("perm", {0, 1, 3, 2})}), v});
-    const std::string kept = op("Mul", {past, unsqueeze(op("Exp", {sum}), 3)});
-    g_.nodes.push_back(onnx::test::node("Add", {kept, made}, {present}));
+    const std::string kept = op("Mul", {before, unsqueeze(op("Exp", {sum}), 3)});
+    if (half)
+      g_.nodes.push_back(onnx::test::node("Cast", {op("Add", {kept, made})}, {present}, {integer("to", 10)}));
+    else
+      g_.nodes.push_back(onnx::test::node("Add", {kept, made}, {present}));
     add(linear(joined(op("Add", {of_past, of_new}))));
   }
 
   // The same with a number for each channel, h_t = a_t h_(t-1) + b_t, of any number of tokens at once:
   //   h = exp(c) h_0 + sum over s <= t of exp(c_t - c_s) b_s
-  void recurrence_by_channel() {
-    const auto [past, present] = state("recurrent", {number(1), number(kWidth)});
+  // kSlice, kGather: the state, [1, 1, C] or [1, C], is cut out of h, as the last of its rows.
+  enum class Left { kSum, kSlice, kGather };
+  void recurrence_by_channel(Left left_by = Left::kSum) {
+    const auto [past, present] = left_by == Left::kGather ? state("recurrent", {number(kWidth)})
+                                                          : state("recurrent", {number(1), number(kWidth)});
     const std::string log_a = op("Log", {op("Sigmoid", {op("Add", {linear(x_), f32(1)})})}),
                       b = linear(x_);  // [1, S, C]
     const std::string c = op("CumSum", {log_a, scalar(1)});
@@ -182,10 +190,38 @@ class RecurrentModel {
     const std::string decay = op("Exp", {op("Where", {mask, between, f32(-1e9f)})});
     const std::string made = op("ReduceSum", {op("Mul", {decay, unsqueeze(b, 1)}), i64({2})}, {integer("keepdims", 0)});
     const std::string h = op("Add", {made, op("Mul", {op("Exp", {c}), past})});
+    if (left_by != Left::kSum) {
+      g_.nodes.push_back(left_by == Left::kSlice
+                             ? onnx::test::node("Slice", {h, i64({-1}), i64({kEnd}), i64({1})}, {present})
+                             : onnx::test::node("Gather", {h, scalar(-1)}, {present}, {integer("axis", 1)}));
+      add(linear(op("Mul", {h, linear(x_)})));
+      return;
+    }
     const std::string sum = op("ReduceSum", {log_a, i64({1})}, {integer("keepdims", 1)});  // [1, 1, C]
     const std::string left = op("ReduceSum", {op("Mul", {op("Exp", {op("Sub", {sum, c})}), b}), i64({1})});
     g_.nodes.push_back(onnx::test::node("Add", {op("Mul", {op("Exp", {sum}), past}), left}, {present}));
     add(linear(op("Mul", {h, linear(x_)})));
+  }
+
+  // x += y, Mamba-1's scan of C channels with N numbers each, of any number of tokens at once:
+  //   h_t = exp(dt_t A) h_(t-1) + dt_t B_t x_t, y_t = h_t C_t + D x_t        dt, x, D [C], A [C, N], B, C [N]
+  void mamba_of_channels() {
+    constexpr int64_t kNumbers = 3;
+    const auto [past, present] = state("ssm", {number(kWidth), number(kNumbers)});
+    const std::string dt = op("Softplus", {op("Add", {linear(x_), f32(-0.5f)})}), x = linear(x_);
+    const std::string a = op("Mul", {unsqueeze(dt, 3), op("Neg", {op("Exp", {weight({kWidth, kNumbers}, 0.5)})})});
+    const std::string b = unsqueeze(product(x_, kWidth, kNumbers, 1.2), 2),
+                      c = unsqueeze(product(x_, kWidth, kNumbers, 1.2), 2);
+    const std::string added = op("Mul", {op("Mul", {unsqueeze(dt, 3), b}), unsqueeze(x, 3)});  // [1, S, C, N]
+    const std::string sums = op("CumSum", {a, scalar(1)});
+    const std::string between = op("Sub", {unsqueeze(sums, 2), unsqueeze(sums, 1)});  // [1, S, S, C, N]
+    const std::string mask = unsqueeze(unsqueeze(unsqueeze(earlier(tokens_, false), 0), 3), 4);
+    const std::string decay = op("Exp", {op("Where", {mask, between, f32(-1e9f)})});
+    const std::string made = sum_of_products(decay, unsqueeze(added, 1), 2);
+    const std::string h = op("Add", {made, op("Mul", {op("Exp", {sums}), unsqueeze(past, 1)})});
+    g_.nodes.push_back(onnx::test::node("Gather", {h, scalar(-1)}, {present}, {integer("axis", 1)}));
+    const std::string y = op("Add", {sum_of_products(h, c, -1), op("Mul", {x, weight({kWidth}, 1)})});
+    add(linear(y));
   }
 
   // x += y, Mamba-2's scan of H heads of E values with N keys, all of which have the same B and C:
@@ -606,14 +642,14 @@ class RecurrentModel {
 
   // Input and output of a state of the next layer; "past" among the dims of the input is `grown` in the output.
   std::pair<std::string, std::string> state(const std::string& kind, std::vector<std::string> dims,
-                                            const std::string& grown = "") {
+                                            const std::string& grown = "", DType type = DType::kF32) {
     const std::string layer = std::to_string(states_++), past = "past_" + kind + "." + layer,
                       present = "present_" + kind + "." + layer;
     dims.insert(dims.begin(), "batch");
-    g_.inputs.push_back(onnx::test::value(past, DType::kF32, dims));
+    g_.inputs.push_back(onnx::test::value(past, type, dims));
     for (std::string& d : dims)
       if (d == "past") d = grown;
-    g_.outputs.push_back(onnx::test::value(present, DType::kF32, dims));
+    g_.outputs.push_back(onnx::test::value(present, type, dims));
     return {past, present};
   }
 

@@ -89,8 +89,16 @@ const Kind kKinds[] = {
      [](test::RecurrentModel& m) {
        m.recurrence_by_channel();
        m.attention();
+       m.recurrence_by_channel(test::RecurrentModel::Left::kSlice);
+       m.recurrence_by_channel(test::RecurrentModel::Left::kGather);
      },
-     true},
+     true, false, true},
+    {"mamba_of_channels",
+     [](test::RecurrentModel& m) {
+       m.mamba_of_channels();
+       m.attention();
+     },
+     true, false, true},
     {"one_token",
      [](test::RecurrentModel& m) {
        m.attention();
@@ -596,6 +604,24 @@ TEST_P(Recurrent, AWindowKeepsTheRowsThatAreRead) {
       EXPECT_NE(refused.status().message().find(part), std::string::npos) << refused.status().message();
   }
 }
+
+class HalfState : public Recurrent {};
+
+// A state of half precision is kept in float: however a prompt is cut, it has the same bits.
+TEST_P(HalfState, IsKeptInFloat) {
+  Model placed = load(), literal = naive();
+  EXPECT_EQ(placed.facts().one_sequence, "");
+  const Tokens all = prompt_of(20, 1), first(all.begin(), all.begin() + 7), rest(all.begin() + 7, all.end());
+  Session a = session(placed), b = session(placed), c = session(literal);
+  const Logits whole = feed(a, all), want = feed(c, all);
+  feed(b, first);
+  EXPECT_EQ(feed(b, rest), whole);
+  EXPECT_EQ(placed.ledger().copied, 0);
+  for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(whole[i], want[i], 2e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Graphs, HalfState,
+                         testing::Values(Kind{"half", [](auto& m) { m.recurrence(true, true), m.attention(); }, true}));
 
 // What only looks like a state of these kinds runs as the literal graph does, and what it copies is booked.
 class NotQuite : public Recurrent {};

@@ -63,6 +63,23 @@ class TablesTest(unittest.TestCase):
         self.assertIn("Other processes took 4% of the processors at most", page)
         self.assertIn("<svg", (self.root / "docs" / "performance.svg").read_text())
 
+    def test_experts_and_embeddings(self):
+        where = {"machine": "2 cores, a test", "date": "2026-01-01", "threads": 2}
+        def of(ms, **more):
+            return {"cases": [{"prompt": 128, "tokens": 64, "prefill_ms": 1.0, "decode_ms": ms, **more}, {"prompt": 512, "tokens": 2, "prefill_ms": 256.0, "decode_ms": 1.0}], "streams": [{"ms": 2048.0}], "others": 0.01}
+        engines = {"situ": {"version": "", "samples": [of(ms, read_bandwidth_bytes_per_s=4e10) for ms in (10.0, 9.0, 30.0)]}, "ort-genai": {"version": "1", "samples": [of(20.0)]}}
+        models = {"a": {"chosen_bytes": 10**8, "least_bytes": 3 * 10**8, "engines": engines}, "b": {"chosen_bytes": 0, "least_bytes": 10**8, "engines": {"ort-genai": {"reason": "does not load"}}}}
+        (self.result.parent / "experts.json").write_text(json.dumps({**where, "reps": 3, "streams": 16, "stream_tokens": 64, "models": models}))
+        embedders = {"situ": {"ms": [1000.0], "others": [0.0]}, "ort-padded": {"ms": [2500.0], "others": [0.0]}, "ort-sorted": {"ms": [1500.0], "others": [0.0]}}
+        (self.result.parent / "embeddings.json").write_text(json.dumps({**where, "texts": 512, "tokens": 5000, "batch": 32, "onnxruntime": "1", "embedders": embedders}))
+        self.page.write_text(self.page.read_text() + "".join(f"\n<!-- generated -->\n<!-- block: {b} -->\n<!-- generated -->\n" for b in ("experts", "embeddings")))
+        self.assertEqual(self.tables(), (0, ""))
+        self.assertEqual(self.tables("--check"), (0, ""))
+        page = self.page.read_text()
+        for row in ("| a | Situ | 10.0 | 300 | 100 | 75% | 2,000 | 500 |", "| a | onnxruntime-genai | 20.0 | 300 | 100 | 38% |", "- b, onnxruntime-genai: does not load.",
+                    "| Situ, without padding | 512 | - |", "padded | 205 | 2.50x |", "sorted by length, padded | 341 | 1.50x |"):
+            self.assertIn(row, page)
+
     def test_a_changed_block_is_caught(self):
         for path, old, new in ((self.readme, "**500**", "**501**"), (self.page, "250", "249"), (self.root / "docs" / "performance.svg", "500", "510"),
                                (self.result, '"decode_ms": 2.0', '"decode_ms": 1.9')):

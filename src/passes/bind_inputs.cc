@@ -278,7 +278,7 @@ class Binder {
       return bind_token_types(v);
     }
     const int axis = growth_.at(v);
-    if (!handed_on_.count(v) &&
+    if (!handed_on_.count(v) && !is_row_of_state(v) &&
         (info.shape.size() < 2 || (info.shape.size() < 3 && (axis < 0 || is_integer(info.type)))))
       return refuse("input '" + name + "' has no known meaning" +
                     (context_.names.attention_mask.empty()
@@ -297,6 +297,15 @@ class Binder {
     }
     context_.binding.inputs[v] = InputRole::kState;
     return Status::ok();
+  }
+
+  // Numbers [1, C] that an output of the same name as a state's continues.
+  bool is_row_of_state(ValueId v) const {
+    const ValueInfo& info = graph_.values[v].info;
+    const std::string suffix = state_suffix(graph_.values[v].name);
+    return !suffix.empty() && dtype_is_float(info.type) && info.shape.size() == 2 && info.shape[1].is_const() &&
+           std::any_of(graph_.outputs.begin(), graph_.outputs.end(),
+                       [&](ValueId out) { return state_suffix(graph_.values[out].name) == suffix; });
   }
 
   // An output of the same name as a state's is this input.

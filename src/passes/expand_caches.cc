@@ -131,15 +131,22 @@ ValueId encode_rows(Graph& graph, Builder& builder, ValueId x, const StoredRows&
   return y;
 }
 
+// Numbers [groups or 1, D or 1] beside rows of so many heads, [1, heads or 1, 1, D or 1].
+static ValueId of_heads(Graph& graph, Builder& builder, const Tensor& numbers, int64_t heads, DType type) {
+  const int64_t groups = numbers.dims()[0], size = numbers.dims()[1], count = groups > 1 ? heads : 1;
+  const Tensor all = Tensor::allocate(DType::kF32, {1, count, 1, size});
+  for (int64_t i = 0; i < all.count(); ++i)
+    all.view().as<float>()[i] = numbers.view().as<float>()[i / size / (count / groups) * size + i % size];
+  const ValueId v = graph.add_constant("cache/worth", all);
+  return type == DType::kF32 ? v : builder.cast(v, type);
+}
+
 ValueId scale_rows(Graph& graph, Builder& builder, ValueId x, const StoredRows& rows, int64_t heads, DType type) {
-  if (rows.bits == 0) return x;
-  const int64_t groups = rows.scales.dims()[0], size = rows.scales.dims()[1], count = groups > 1 ? heads : 1;
-  const Tensor factors = Tensor::allocate(DType::kF32, {1, count, 1, size});
-  for (int64_t i = 0; i < factors.count(); ++i)
-    factors.view().as<float>()[i] = rows.scales.view().as<float>()[i / size / (count / groups) * size + i % size];
-  ValueId factor = graph.add_constant("cache/worth", factors);
-  if (type != DType::kF32) factor = builder.cast(factor, type);
-  return builder.op("Mul", {x, factor});
+  return rows.bits == 0 ? x : builder.op("Mul", {x, of_heads(graph, builder, rows.scales, heads, type)});
+}
+
+ValueId less_zeros(Graph& graph, Builder& builder, ValueId x, const StoredRows& rows, int64_t heads, DType type) {
+  return rows.zeros.present() ? builder.op("Sub", {x, of_heads(graph, builder, rows.zeros, heads, type)}) : x;
 }
 
 }  // namespace situ

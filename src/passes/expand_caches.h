@@ -23,13 +23,15 @@ Status hide_padding(Graph& graph, Builder& builder, const Node& n, ValueId* mask
 struct StoredRows {
   int64_t bits = 0;  // 0: floats
   Tensor scales;
+  Tensor zeros = {};  // float, as scales are: an integer is worth scale * (integer - zero); absent: 0
 };
 // Of keys, or of values. Error: attributes, scales or a past that do not fit each other.
 Result<StoredRows> stored_rows(const Graph& graph, const Node& n, bool keys, int64_t kv_heads, int64_t head_size);
 // x [B, KV heads, S, D] as it is stored.
 ValueId encode_rows(Graph& graph, Builder& builder, ValueId x, const StoredRows& rows);
 // x [B, heads, S, D] of this type times what the integers of its head are worth: of queries, and of weighted sums of
-// values.
+// values, which the zeros are taken from before.
 ValueId scale_rows(Graph& graph, Builder& builder, ValueId x, const StoredRows& rows, int64_t heads, DType type);
+ValueId less_zeros(Graph& graph, Builder& builder, ValueId x, const StoredRows& rows, int64_t heads, DType type);
 
 }  // namespace situ

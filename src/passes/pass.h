@@ -112,6 +112,7 @@ struct PassContext {
   Phase phase = Phase::kAny;
   // -- in a module with an encoder
   bool literal = false;                    // for the naive mode
+  bool float_activations = false;          // half precision becomes float, literally too, and so do states
   bool encoder = false;                    // the graph writes the sources; it has no past and no logits
   std::vector<SourceRows> sources;         // that the graph writes (as outputs) or reads (as inputs)
   std::set<std::string> fed;               // inputs of an encoder that the caller gives as tensors
@@ -179,6 +180,7 @@ Status lift_caches(PassContext&);           // caches of a fixed size, written a
 Status find_states(PassContext&);           // past / present pairs from what the outputs are made of
 Status find_logits(PassContext&);           // the output as wide as the table that token ids index
 Status find_switches(PassContext&);         // tables that follow the length of the whole: a long rope's factors
+Status integer_states(PassContext&);        // states of quantised rows, as attention reads them
 Status narrow_states(PassContext&);         // states that are cast on their way in and out: the cast moves inside
 Status widen_half(PassContext&);            // half-precision activations in float; weights and states stay half
 Status inline_control(PassContext&);        // If on a known predicate

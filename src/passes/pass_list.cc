@@ -30,6 +30,7 @@ const std::vector<Pass>& pass_list() {
       {"find_states", find_states, PassUse::kAlways, Reason::Kind::kState},
       {"find_logits", find_logits, PassUse::kAlways},
       {"find_switches", find_switches, PassUse::kAlways},
+      {"integer_states", integer_states, PassUse::kPlaced, Reason::Kind::kState},
       {"narrow_states", narrow_states, PassUse::kPlaced, Reason::Kind::kState},
       {"widen_half", widen_half, PassUse::kOptional},
       {"simplify", simplify, PassUse::kOptional},
@@ -89,7 +90,8 @@ Status run_passes(PassContext& context, bool literal) {
       if (!context.endless) SITU_RETURN_IF_ERROR(check_positions(context));
       SITU_RETURN_IF_ERROR(check_caches(context));
     }
-    if (literal && pass.use != PassUse::kAlways) continue;
+    const bool widens = pass.run == widen_half && context.float_activations;
+    if (literal && pass.use != PassUse::kAlways && !widens) continue;
     if (pass.use == PassUse::kOptional && pass_disabled(pass.name)) continue;
     SITU_RETURN_IF_ERROR(pass.run(context).or_reason(pass.refuses).with_context(std::string("pass ") + pass.name));
     if (pass.run == lift_extents && !context.lifted) continue;  // before inputs are bound, little is known of shapes

@@ -4,9 +4,11 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "passes/attention_scores.h"
 #include "passes/builder.h"
+#include "passes/expand_caches.h"
 #include "passes/node_key.h"
 #include "passes/part.h"
 #include "passes/probe.h"
@@ -29,6 +31,7 @@ struct Match : ScoreForm {
   int matmul_out = -1;  // the node that is replaced
   Tensor sink;          // [heads] scores beside those of the keys, whose probabilities go nowhere; or absent
   Layout q, k, v;
+  StoredRows keys, values;  // where these are stored as integers
   std::string softmax;
 };
 
@@ -80,6 +83,8 @@ class Recogniser {
     if (!layout(scores.in[0], false, &m->q)) return *why = "Q has an unknown layout", false;
     if (!layout(scores.in[1], true, &m->k)) return *why = "K has an unknown layout", false;
     if (!layout(mix.in[1], false, &m->v)) return *why = "V has an unknown layout", false;
+    m->keys = read_digits(&m->k);
+    m->values = read_digits(&m->v);
     if (m->k.heads != m->v.heads || m->q.heads % m->k.heads != 0 || m->q.size != m->k.size || m->v.scale != 1)
       return *why = "Q, K and V do not fit together", false;
     if (!heads_in_groups(scores.in[0], scores.in[1]) || !heads_in_groups(mix.in[0], mix.in[1]))
@@ -90,8 +95,47 @@ class Recogniser {
     if (m->sink.present() && m->bias == kNoValue && !scores_.nothing_for_whole_rows(input, scores.out[0]))
       return *why = "something is added to the scores, but not to the sink", false;
     m->scale *= m->q.scale * m->k.scale;
+    // What is added to all scores of a row, as by zero points, Softmax does not see, nor do probabilities of 1 in all.
+    if ((m->keys.zeros.present() || m->values.zeros.present()) && (m->softcap != 0 || m->sink.present()))
+      return *why = "zero points of keys or values, and a softcap or sinks", false;
     m->matmul_out = pv;
     return true;
+  }
+
+  // DequantizeLinear of int8 rows, each number of which is worth the same in all rows of a head and a channel, or a
+  // Cast of them that is scaled: the integers are read where they lie.
+  StoredRows read_digits(Layout* l) const {
+    const Node* n = graph_.producer(l->source);
+    if (n && widens(*n)) n = graph_.producer(n->in[0]);
+    if (n && n->is("Cast") && !prober_.known(n->in[0]) && graph_.values[n->in[0]].info.type == DType::kI8) {
+      StoredRows rows{8, Tensor::allocate(DType::kF32, {1, 1})};
+      *rows.scales.view().as<float>() = std::exchange(l->scale, 1.0f);
+      l->source = n->in[0];
+      return rows;
+    }
+    if (!n || !n->is("DequantizeLinear") || n->attr_int("block_size", 0) != 0 || prober_.known(n->in[0]) ||
+        graph_.values[n->in[0]].info.type != DType::kI8)
+      return {};
+    const Tensor scale = graph_.values[n->in[1]].constant;
+    if (!scale.present()) return {};
+    const Tensor zero = n->has_input(2) ? graph_.values[n->in[2]].constant : Tensor();
+    if (n->has_input(2) && !zero.present()) return {};
+    const std::vector<double> zeros = zero.present() ? zero.to_f64() : std::vector<double>{};
+    const bool uneven = std::any_of(zeros.begin(), zeros.end(), [](double z) { return z != 0; });
+    const int64_t axis = n->attr_int("axis", 1), rank = static_cast<int64_t>(shape(n->in[0]).size()),
+                  at = axis < 0 ? axis + rank : axis, count = scale.count();
+    const bool by_head = count > 1 && at == l->head_axis && count == l->heads,
+               by_channel = count > 1 && at == l->size_axis && count == l->size;
+    if (count != 1 && !by_head && !by_channel) return {};
+    const auto as_floats = [&](const std::vector<double>& numbers) {
+      const Tensor t = Tensor::allocate(DType::kF32, {by_head ? count : 1, by_channel ? count : 1});
+      for (size_t i = 0; i < numbers.size(); ++i) t.view().as<float>()[i] = static_cast<float>(numbers[i]);
+      return t;
+    };
+    StoredRows rows{8, as_floats(scale.to_f64())};
+    if (uneven) rows.zeros = as_floats(zeros);
+    l->source = n->in[0];
+    return rows;
   }
 
   // Softmax of scores with a column of constants beside them, one for each head, which is cut off afterwards: `input`
@@ -406,7 +450,9 @@ class Recogniser {
       }
       const Match& m = it->second;
       builder.start(nodes[n]);
-      const ValueId q = arrange(builder, m.q), k = arrange(builder, m.k), v = arrange(builder, m.v);
+      ValueId q = arrange(builder, m.q), k = arrange(builder, m.k), v = arrange(builder, m.v);
+      const DType made = graph_.values[m.q.source].info.type;
+      q = scale_rows(graph_, builder, q, m.keys, m.q.heads, made);
       ValueId slopes = kNoValue;
       if (!m.mask.slopes.empty()) {
         Tensor t = Tensor::allocate(DType::kF32, {static_cast<int64_t>(m.mask.slopes.size())});
@@ -416,15 +462,18 @@ class Recogniser {
       const ValueId sink = m.sink.present() ? graph_.add_constant(nodes[n].name + "/sink", m.sink) : kNoValue;
       const ValueId result = nodes[n].out[0];
       const ValueId distance = m.distance ? scores_.distances().constant(graph_, *m.distance) : kNoValue;
-      const ValueId y = builder.op("Attention", {q, k, v, m.bias, slopes, sink, distance}, kNoValue, "situ");
+      ValueId y = builder.op("Attention", {q, k, v, m.bias, slopes, sink, distance}, kNoValue, "situ");
       Node& a = builder.last();
       if (distance != kNoValue) a.set_int("least_distance", m.distance->least);
       a.set_float("scale", m.scale);
       a.set_float("softcap", m.softcap);
       a.set_int("causal", m.mask.causal);
       a.set_int("window", m.mask.window);
+      if (m.values.bits > 0) a.set_int("value_size", m.v.size);
+      y = less_zeros(graph_, builder, y, m.values, m.q.heads, made);
+      y = scale_rows(graph_, builder, y, m.values, m.q.heads, made);
       // The product with V may have been computed in another type than Q, K and V are in (half with casts around).
-      const DType made = graph_.values[m.q.source].info.type, wanted = graph_.values[result].info.type;
+      const DType wanted = graph_.values[result].info.type;
       const ValueId rows =
           builder.op("Reshape", {y, graph_.add_shape("dims", shape(result))}, made == wanted ? result : kNoValue);
       if (made != wanted) {
@@ -449,6 +498,7 @@ class Recogniser {
     if (m.distance) text += ", bias by distance";
     if (m.sink.present()) text += ", sinks";
     if (m.bias != kNoValue) text += ", mask computed";
+    if (m.keys.bits > 0 || m.values.bits > 0) text += ", keys and values as integers";
     context_.note("attention", where, text);
   }
 

@@ -2,51 +2,33 @@
 //   h_t = exp(g_t) h_(t-1) + k_t v_t'      or, with the delta rule, + k_t (beta_t (v_t - (exp(g_t) h_(t-1))' k_t))'
 //   y_t = scale h_t' q_t                   or h_t' q_t + D v_t, D a number for each head
 //     -> y, h_S = situ.LinearAttention(q, k, v, h_0, g, beta)        h [1, H, K, V] or [1, H, V, K]
-// Mamba-2's scan is one: q = C, k = B, v = dt x, g = A dt. How it is written (sums of decays, a mask, chunks that are
-// padded and joined again) makes no difference: what the graph between projections and results computes is evaluated on
-// random numbers, for one token to find q, k, v, g and beta among its values, and for several to see that they are
-// them.
+// Mamba-2's scan is one: q = C, k = B, v = dt x, g = A dt. So are those of other shapes that count alike: with a number
+// for each channel, h_t = exp(g_t) h_(t-1) + v_t, each is a head of one key, and Mamba-1's channels are heads of as
+// many keys as a channel has numbers. A state of half precision is kept in float. How it is written (sums of decays, a
+// mask, chunks that are padded and joined again) makes no difference: what the graph between projections and results
+// computes is evaluated on random numbers, for one token to find q, k, v, g and beta among its values, and for several
+// to see that they are them.
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "kernels/params.h"
 #include "passes/builder.h"
 #include "passes/pass.h"
 #include "passes/probe.h"
+#include "passes/recurrence.h"
 #include "passes/turning_points.h"
 
 namespace situ {
 namespace {
 
 constexpr size_t kMostNodes = 512;    // between projections and results
-constexpr int kMostResults = 6;       // values that may be y
+constexpr int kMostResults = 8;       // values that may be y
 constexpr int64_t kMostTokens = 640;  // of a probed step
 constexpr double kSame = 1e-4;        // sums in another order; other operands differ by far more
-
-// A value with a row for each token, whatever the order of its axes: [S, width].
-struct Rows {
-  ValueId value = kNoValue;
-  int axis = 0;  // of the tokens
-  int64_t width = 0;
-};
-
-// What stands for a recurrence. The first of a list of rows may be none: kNoValue.
-struct Match {
-  Rows q, k, v, decay, beta, skipped;  // skipped: D times it is added to the result
-  std::vector<float> factors;          // D, by head
-  float scale = 1;
-  bool columns_first = false;
-  int64_t heads = 0, keys = 0, values = 0;
-  int64_t q_heads() const { return q.width / keys; }
-  int64_t k_heads() const { return k.width / keys; }
-  int64_t results() const { return std::max(q_heads(), heads); }
-};
-
-// The numbers of one evaluation, of rows as [S, width].
-using Numbers = std::map<ValueId, std::vector<float>>;
 
 // Largest difference, as a part of the largest number, is small enough.
 bool same(const std::vector<float>& got, const std::vector<double>& want) {
@@ -55,76 +37,6 @@ bool same(const std::vector<float>& got, const std::vector<double>& want) {
   for (size_t i = 0; i < got.size(); ++i)
     if (!(std::fabs(got[i] - want[i]) <= kSame * largest)) return false;
   return got.size() == want.size();
-}
-
-std::vector<float> by_token(const Tensor& t, int axis) {
-  const std::vector<float> all = floats(t);
-  int64_t inner = 1;
-  for (size_t a = static_cast<size_t>(axis) + 1; a < t.dims().size(); ++a) inner *= t.dims()[a];
-  const int64_t tokens = t.dims()[static_cast<size_t>(axis)], outer = t.count() / std::max<int64_t>(1, inner * tokens);
-  std::vector<float> rows(all.size());
-  for (int64_t o = 0; o < outer; ++o)
-    for (int64_t s = 0; s < tokens; ++s)
-      for (int64_t i = 0; i < inner; ++i)
-        rows[static_cast<size_t>((s * outer + o) * inner + i)] = all[static_cast<size_t>((o * tokens + s) * inner + i)];
-  return rows;
-}
-
-// A state [H, K, V] as doubles, and back to the order of the file.
-class State {
- public:
-  State(const Match& m, const std::vector<float>& stored) : m_(m), h_(stored.begin(), stored.end()) {}
-  double& at(int64_t head, int64_t key, int64_t value) { return h_[index(head, key, value)]; }
-  const std::vector<double>& stored() const { return h_; }
-
- private:
-  size_t index(int64_t head, int64_t key, int64_t value) const {
-    return static_cast<size_t>(m_.columns_first ? (head * m_.values + value) * m_.keys + key
-                                                : (head * m_.keys + key) * m_.values + value);
-  }
-  const Match& m_;
-  std::vector<double> h_;
-};
-
-const float* row_of(const Numbers& n, const Rows& rows, int64_t token) {
-  return n.at(rows.value).data() + token * rows.width;
-}
-
-// One head of one token; `known`: scratch of a column for each value.
-void take_token(const Match& m, const Numbers& n, int64_t token, int64_t head, State* h, std::vector<double>* known) {
-  const float* const k = row_of(n, m.k, token) + head * m.k_heads() / m.heads * m.keys;
-  const float* const v = row_of(n, m.v, token) + head * m.values;
-  known->assign(static_cast<size_t>(m.values), 0);
-  for (int64_t i = 0; i < m.keys; ++i) {
-    double factor = 1;
-    if (m.decay.value != kNoValue) {
-      const float* const g = row_of(n, m.decay, token);
-      factor = std::exp(static_cast<double>(m.decay.width == m.heads ? g[head] : g[head * m.keys + i]));
-    }
-    for (int64_t j = 0; j < m.values; ++j) {
-      double& x = h->at(head, i, j);
-      x *= factor;
-      (*known)[static_cast<size_t>(j)] += x * k[i];
-    }
-  }
-  const bool delta = m.beta.value != kNoValue;
-  const double beta = delta ? row_of(n, m.beta, token)[m.beta.width == 1 ? 0 : head] : 1;
-  for (int64_t i = 0; i < m.keys; ++i)
-    for (int64_t j = 0; j < m.values; ++j)
-      h->at(head, i, j) += k[i] * beta * (v[j] - (delta ? (*known)[static_cast<size_t>(j)] : 0));
-}
-
-// y of one token from the state behind it: h' q, without scale and skip.
-std::vector<double> result_of(const Match& m, const float* q, State* h) {
-  std::vector<double> y(static_cast<size_t>(m.results() * m.values));
-  const int64_t groups = m.results() / m.heads;
-  for (int64_t r = 0; r < m.results(); ++r) {
-    const int64_t head = r / groups, q_head = m.q_heads() > m.heads ? r : head * m.q_heads() / m.heads;
-    for (int64_t i = 0; i < m.keys; ++i)
-      for (int64_t j = 0; j < m.values; ++j)
-        y[static_cast<size_t>(r * m.values + j)] += h->at(head, i, j) * q[q_head * m.keys + i];
-  }
-  return y;
 }
 
 class Recogniser {
@@ -139,15 +51,25 @@ class Recogniser {
   Result<bool> run(const StatePair& s) {
     if (!may_recur(s)) return false;
     state_ = s;
+    past_ = as_float(s.past);
+    present_ = as_float(s.present);
+    find_layouts();
     find_dependent();
-    for (const Rows& y : results()) {
-      y_ = y;
-      if (!find_region() || !find_steps()) continue;
-      find_candidates();
-      if (const std::optional<Match> m = find()) {
-        SITU_RETURN_IF_ERROR(rewrite(*m));
-        return true;
+    // Numbers that are heads of their own would be rows as wide as the state: only where nothing narrower is one.
+    const std::vector<RecurrenceLayout> all = std::exchange(layouts_, {});
+    for (const bool single : {false, true}) {
+      for (const RecurrenceLayout& l : all)
+        if ((l.keys * l.values == 1) == single) layouts_.push_back(l);
+      for (const TokenRows& y : results()) {
+        y_ = y;
+        if (!find_region() || !find_steps()) continue;
+        find_candidates();
+        if (const std::optional<Recurrence> m = find()) {
+          SITU_RETURN_IF_ERROR(rewrite(*m));
+          return true;
+        }
       }
+      layouts_.clear();
     }
     return false;
   }
@@ -157,20 +79,51 @@ class Recogniser {
   int producer(ValueId v) const { return graph_.values[static_cast<size_t>(v)].producer; }
   const Node& node(int i) const { return graph_.nodes[static_cast<size_t>(i)]; }
 
-  // A matrix for each head, which something computes anew.
+  // Numbers that something computes anew.
   bool may_recur(const StatePair& s) const {
     if (s.rule != StateRule::kReplace || s.past == kNoValue || s.present == kNoValue || producer(s.present) < 0 ||
         graph_.is_output(s.past))
       return false;
     const ValueInfo& past = info(s.past);
-    return past.type == DType::kF32 && past.shape.size() == 4 && past.shape[0] == Dim(1) &&
-           shape_is_const(past.shape) && node(producer(s.present)).domain.empty() &&
-           node(producer(s.present)).out.size() == 1;
+    const ValueId made = as_float(s.present);
+    return info(as_float(s.past)).type == DType::kF32 && info(made).type == DType::kF32 && past.shape.size() >= 2 &&
+           past.shape.size() <= 4 && past.shape[0] == Dim(1) && shape_is_const(past.shape) && producer(made) >= 0 &&
+           node(producer(made)).domain.empty() && node(producer(made)).out.size() == 1;
   }
 
-  std::optional<Rows> rows_of(ValueId v) const {
+  // What a state of half precision is cast to, or from: all that reads it, or that it is made of.
+  ValueId as_float(ValueId v) const {
+    if (info(v).type == DType::kF32) return v;
+    if (const int p = producer(v); p >= 0) return node(p).is("Cast") ? node(p).in[0] : v;
+    ValueId wide = v;
+    for (const auto& [u, operand] : users_[static_cast<size_t>(v)]) {
+      if (u >= 0 && node(u).is("Shape")) continue;
+      if (u < 0 || !node(u).is("Cast") || wide != v) return v;
+      wide = node(u).out[0];
+    }
+    return wide;
+  }
+
+  // Heads, keys and values that the axes of the state may be, the usual ones first.
+  void find_layouts() {
+    layouts_.clear();
+    const Shape& past = info(state_.past).shape;
+    int64_t dims[3] = {1, 1, 1};
+    for (size_t a = 1; a < past.size(); ++a) dims[3 - past.size() + a] = past[a].value();
+    const auto [a, b, c] = dims;
+    for (const RecurrenceLayout& l :
+         {RecurrenceLayout{a, b, c}, RecurrenceLayout{a, c, b, true}, RecurrenceLayout{a * b, c, 1},
+          RecurrenceLayout{a * b, 1, c}, RecurrenceLayout{a * b * c, 1, 1}}) {
+      const bool known = std::any_of(layouts_.begin(), layouts_.end(), [&](const RecurrenceLayout& o) {
+        return o.heads == l.heads && o.keys == l.keys && o.values == l.values;
+      });
+      if (l.keys <= kMostLinearKeys && !known) layouts_.push_back(l);
+    }
+  }
+
+  std::optional<TokenRows> rows_of(ValueId v) const {
     if (v == kNoValue || prober_.known(v) || !info(v).ranked || info(v).type != DType::kF32) return std::nullopt;
-    Rows rows{v, -1, 1};
+    TokenRows rows{v, -1, 1};
     for (size_t a = 0; a < info(v).shape.size(); ++a) {
       const Dim& d = info(v).shape[a];
       if (d == Dim::symbol(kSymS) && rows.axis < 0)
@@ -186,7 +139,7 @@ class Recogniser {
   // All that the state before the step is in.
   void find_dependent() {
     dependent_.assign(graph_.values.size(), 0);
-    dependent_[static_cast<size_t>(state_.past)] = 1;
+    dependent_[static_cast<size_t>(past_)] = 1;
     for (const Node& n : graph_.nodes)
       if (std::any_of(n.in.begin(), n.in.end(),
                       [&](ValueId v) { return v != kNoValue && dependent_[static_cast<size_t>(v)]; }))
@@ -195,17 +148,16 @@ class Recogniser {
   }
 
   // Values with rows that all else reads the past through, but for the state behind the step; nearest first.
-  std::vector<Rows> results() const {
-    const Shape& past = info(state_.past).shape;
-    std::vector<Rows> found;
+  std::vector<TokenRows> results() const {
+    std::vector<TokenRows> found;
     size_t looked_at = 0;
     for (const Node& n : graph_.nodes) {
       if (n.out.size() != 1 || n.out[0] == kNoValue || !dependent_[static_cast<size_t>(n.out[0])]) continue;
       if (++looked_at > kMostNodes || found.size() >= kMostResults) break;
-      const std::optional<Rows> y = rows_of(n.out[0]);
-      const int64_t heads = past[1].value();
-      if (y && n.out[0] != state_.present &&
-          (y->width % (heads * past[2].value()) == 0 || y->width % (heads * past[3].value()) == 0) &&
+      const std::optional<TokenRows> y = rows_of(n.out[0]);
+      if (y && n.out[0] != present_ &&
+          std::any_of(layouts_.begin(), layouts_.end(),
+                      [&](const RecurrenceLayout& l) { return y->width % (l.heads * l.values) == 0; }) &&
           dominates(n.out[0]))
         found.push_back(*y);
     }
@@ -213,8 +165,8 @@ class Recogniser {
   }
 
   bool dominates(ValueId y) const {
-    std::set<ValueId> seen{state_.past};
-    std::vector<ValueId> open{state_.past};
+    std::set<ValueId> seen{past_};
+    std::vector<ValueId> open{past_};
     while (!open.empty()) {
       const ValueId v = open.back();
       open.pop_back();
@@ -241,11 +193,11 @@ class Recogniser {
   bool find_region() {
     region_.clear();
     leaves_.clear();
-    std::vector<ValueId> open{y_.value, state_.present};
+    std::vector<ValueId> open{y_.value, present_};
     while (!open.empty()) {
       const ValueId v = open.back();
       open.pop_back();
-      if (v == kNoValue || v == state_.past || prober_.known(v) || prober_.fixed(v)) continue;
+      if (v == kNoValue || v == past_ || prober_.known(v) || prober_.fixed(v)) continue;
       const int p = producer(v);
       if (p < 0 || is_source(node(p))) {
         if (!info(v).ranked || info(v).type != DType::kF32) return false;
@@ -308,7 +260,7 @@ class Recogniser {
     candidates_.clear();
     std::set<ValueId> seen;
     const auto add = [&](ValueId v) {
-      const std::optional<Rows> rows = rows_of(v);
+      const std::optional<TokenRows> rows = rows_of(v);
       if (rows && !dependent_[static_cast<size_t>(v)] && seen.insert(v).second) candidates_.push_back(*rows);
     };
     for (const ValueId v : leaves_) add(v);
@@ -317,41 +269,36 @@ class Recogniser {
   }
 
   // All rows, the state and the result of a step of random numbers; nothing: it cannot be evaluated.
-  std::optional<Numbers> evaluate(int64_t tokens, uint32_t seed) {
+  std::optional<TokenNumbers> evaluate(int64_t tokens, uint32_t seed) {
     constexpr int64_t kPast = 3;
     std::map<ValueId, Tensor> given;
     for (const ValueId v : leaves_) given[v] = prober_.random(prober_.dims(v, tokens, kPast), seed++);
-    given[state_.past] = prober_.random(prober_.dims(state_.past, tokens, kPast), seed++);
-    std::vector<ValueId> roots{state_.present, y_.value};
-    for (const Rows& r : candidates_) roots.push_back(r.value);
+    given[past_] = prober_.random(prober_.dims(past_, tokens, kPast), seed++);
+    std::vector<ValueId> roots{present_, y_.value};
+    for (const TokenRows& r : candidates_) roots.push_back(r.value);
     const Result<std::vector<Tensor>> made = prober_.evaluate(roots, given, tokens, kPast);
     if (!made.is_ok()) return std::nullopt;
-    Numbers n;
-    n[state_.past] = floats(given[state_.past]);
-    n[state_.present] = floats((*made)[0]);
+    TokenNumbers n;
+    n[past_] = floats(given[past_]);
+    n[present_] = floats((*made)[0]);
     n[y_.value] = by_token((*made)[1], y_.axis);
     for (size_t i = 0; i < candidates_.size(); ++i)
       n[candidates_[i].value] = by_token((*made)[i + 2], candidates_[i].axis);
     return n;
   }
 
-  std::optional<Match> find() {
+  std::optional<Recurrence> find() {
     ones_.clear();
     for (const uint32_t seed : {1u, 101u}) {
-      std::optional<Numbers> n = evaluate(1, seed);
+      std::optional<TokenNumbers> n = evaluate(1, seed);
       if (!n) return std::nullopt;
       ones_.push_back(std::move(*n));
     }
     if (!leave_out_same()) return std::nullopt;
-    const Shape& past = info(state_.past).shape;
     for (const bool delta : {false, true})
-      for (const bool columns_first : {false, true}) {
-        Match m;
-        m.columns_first = columns_first;
-        m.heads = past[1].value();
-        m.keys = past[columns_first ? 3 : 2].value();
-        m.values = past[columns_first ? 2 : 3].value();
-        if (m.keys > kMostLinearKeys) continue;
+      for (const RecurrenceLayout& layout : layouts_) {
+        Recurrence m;
+        static_cast<RecurrenceLayout&>(m) = layout;
         if (find_state(delta, &m)) return m;
       }
     return std::nullopt;
@@ -359,12 +306,12 @@ class Recogniser {
 
   // Of rows in several orders of axes the first ones are enough.
   bool leave_out_same() {
-    const std::optional<Numbers> n = evaluate(3, 201);
+    const std::optional<TokenNumbers> n = evaluate(3, 201);
     if (!n) return false;
-    std::vector<Rows> others;
-    for (const Rows& r : candidates_)
+    std::vector<TokenRows> others;
+    for (const TokenRows& r : candidates_)
       if (std::none_of(others.begin(), others.end(),
-                       [&](const Rows& o) { return o.width == r.width && n->at(o.value) == n->at(r.value); }))
+                       [&](const TokenRows& o) { return o.width == r.width && n->at(o.value) == n->at(r.value); }))
         others.push_back(r);
     candidates_ = std::move(others);
     return true;
@@ -372,45 +319,49 @@ class Recogniser {
 
   using Use = std::function<bool()>;
   // Each of the candidates of these widths in turn, until one serves.
-  bool any_of(Rows* to, const std::function<bool(int64_t)>& fits, const Use& use) const {
-    for (const Rows& r : candidates_) {
+  bool any_of(TokenRows* to, const std::function<bool(int64_t)>& fits, const Use& use) const {
+    for (const TokenRows& r : candidates_) {
       if (!fits(r.width)) continue;
       *to = r;
       if (use()) return true;
     }
-    *to = Rows{};
+    *to = TokenRows{};
     return false;
   }
 
-  bool find_state(bool delta, Match* m) {
+  bool find_state(bool delta, Recurrence* m) {
     const auto heads_of = [m](int64_t width) { return width % m->keys == 0 && m->heads % (width / m->keys) == 0; };
     const auto all = [m](int64_t width) { return width == m->heads || width == m->heads * m->keys; };
+    const Use values = [&] {
+      return any_of(
+          &m->v, [m](int64_t width) { return width == m->heads * m->values; },
+          [&] { return makes_state(*m) && find_result(m); });
+    };
     const Use keys = [&] {
-      return any_of(&m->k, heads_of, [&] {
-        return any_of(
-            &m->v, [m](int64_t width) { return width == m->heads * m->values; },
-            [&] { return makes_state(*m) && find_result(m); });
-      });
+      if (m->keys == 1) {
+        m->k = kOnes;
+        if (values()) return true;
+      }
+      return any_of(&m->k, heads_of, values);
     };
     const Use decays = [&] { return keys() || any_of(&m->decay, all, keys); };
     if (!delta) return decays();
     return any_of(&m->beta, [m](int64_t width) { return width == 1 || width == m->heads; }, decays);
   }
 
-  bool makes_state(const Match& m) const {
+  bool makes_state(const Recurrence& m) const {
     std::vector<double> known;
-    for (const Numbers& n : ones_) {
-      const std::vector<float>& present = n.at(state_.present);
-      State h(m, n.at(state_.past));
+    for (const TokenNumbers& n : ones_) {
+      const std::vector<float>& present = n.at(present_);
+      double largest = 1e-30;
+      for (const float x : present) largest = std::max(largest, static_cast<double>(std::fabs(x)));
+      RecurrentState h(m, n.at(past_)), made(m, present);
       const auto head_is = [&](int64_t head) {
         take_token(m, n, 0, head, &h, &known);
-        State made(m, present);
-        double worst = 0, largest = 1e-30;
+        double worst = 0;
         for (int64_t i = 0; i < m.keys; ++i)
-          for (int64_t j = 0; j < m.values; ++j) {
+          for (int64_t j = 0; j < m.values; ++j)
             worst = std::max(worst, std::fabs(h.at(head, i, j) - made.at(head, i, j)));
-            largest = std::max(largest, std::fabs(made.at(head, i, j)));
-          }
         return worst <= kSame * largest;
       };
       for (int64_t head = 0; head < m.heads; ++head)
@@ -419,7 +370,14 @@ class Recogniser {
     return true;
   }
 
-  bool find_result(Match* m) {
+  bool find_result(Recurrence* m) {
+    const Use gives = [&] {
+      m->skipped = TokenRows{};
+      m->scale = 1;
+      return (is_scaled(m) || is_skipped(m)) && holds(*m);
+    };
+    m->q = kOnes;
+    if (m->keys == 1 && y_.width == m->heads * m->values && gives()) return true;
     return any_of(
         &m->q,
         [&](int64_t width) {
@@ -427,21 +385,17 @@ class Recogniser {
           const int64_t heads = width / m->keys;
           return (heads % m->heads == 0 || m->heads % heads == 0) && y_.width == std::max(heads, m->heads) * m->values;
         },
-        [&] {
-          m->skipped = Rows{};
-          m->scale = 1;
-          return (is_scaled(m) || is_skipped(m)) && holds(*m);
-        });
+        gives);
   }
 
-  std::vector<double> unscaled(const Match& m, const Numbers& n) const {
-    State h(m, n.at(state_.present));
+  std::vector<double> unscaled(const Recurrence& m, const TokenNumbers& n) const {
+    RecurrentState h(m, n.at(present_));
     return result_of(m, row_of(n, m.q, 0), &h);
   }
 
-  bool is_scaled(Match* m) const {
+  bool is_scaled(Recurrence* m) const {
     double scale = 0;
-    for (const Numbers& n : ones_) {
+    for (const TokenNumbers& n : ones_) {
       std::vector<double> y = unscaled(*m, n);
       const std::vector<float>& got = n.at(y_.value);
       const size_t at = static_cast<size_t>(
@@ -456,7 +410,7 @@ class Recogniser {
   }
 
   // y - h' q is D times rows.
-  bool is_skipped(Match* m) const {
+  bool is_skipped(Recurrence* m) const {
     if (m->results() != m->heads) return false;
     return any_of(
         &m->skipped, [m](int64_t width) { return width == m->heads * m->values; },
@@ -482,11 +436,11 @@ class Recogniser {
         });
   }
 
-  bool holds(const Match& m) {
+  bool holds(const Recurrence& m) {
     for (const int64_t tokens : steps_) {
-      const std::optional<Numbers> n = evaluate(tokens, 1000 + static_cast<uint32_t>(tokens));
+      const std::optional<TokenNumbers> n = evaluate(tokens, 1000 + static_cast<uint32_t>(tokens));
       if (!n) return false;
-      State h(m, n->at(state_.past));
+      RecurrentState h(m, n->at(past_));
       std::vector<double> y, known;
       for (int64_t t = 0; t < tokens; ++t) {
         for (int64_t head = 0; head < m.heads; ++head) take_token(m, *n, t, head, &h, &known);
@@ -498,16 +452,25 @@ class Recogniser {
         }
         y.insert(y.end(), row.begin(), row.end());
       }
-      if (!same(n->at(y_.value), y) || !same(n->at(state_.present), h.stored())) return false;
+      if (!same(n->at(y_.value), y) || !same(n->at(present_), h.stored())) return false;
     }
     return true;
   }
 
   // -- the operator
 
+  // One for every token.
+  ValueId ones(Builder& b) {
+    Tensor t = Tensor::allocate(DType::kF32, {1, 1, 1});
+    *t.view().as<float>() = 1;
+    const std::string& name = graph_.values[static_cast<size_t>(y_.value)].name;
+    const ValueId dims = graph_.add_shape(name + "/rows", {Dim(1), Dim::symbol(kSymS), Dim(1)});
+    return b.op("Expand", {graph_.add_constant(name + "/one", t), dims});
+  }
+
   // [1, S, width]
-  ValueId rows(Builder& b, const Rows& r) const {
-    if (r.value == kNoValue) return kNoValue;
+  ValueId rows(Builder& b, const TokenRows& r) {
+    if (r.value == kNoValue) return r.width == 0 ? kNoValue : ones(b);
     const Shape& shape = info(r.value).shape;
     ValueId v = r.value;
     bool first = true;  // of what has more than one place
@@ -542,7 +505,7 @@ class Recogniser {
     b.transpose(b.reshape(x, dims), perm, y_.value);
   }
 
-  ValueId skip(Builder& b, ValueId x, const Match& m) {
+  ValueId skip(Builder& b, ValueId x, const Recurrence& m) {
     Tensor factors = Tensor::allocate(DType::kF32, {m.heads * m.values});
     for (int64_t i = 0; i < factors.count(); ++i)
       factors.view().as<float>()[i] = m.factors[static_cast<size_t>(i / m.values)];
@@ -550,9 +513,30 @@ class Recogniser {
     return b.op("Add", {x, b.op("Mul", {rows(b, m.skipped), d})});
   }
 
-  Status rewrite(const Match& m) {
-    const std::vector<Node> nodes = graph_.nodes;
+  // The state becomes what the operator has: float, [1, H, K, V] or [1, H, V, K]. What knows its shape keeps it.
+  void retype_state(std::vector<Node>* nodes, const Recurrence& m) {
+    for (Node& n : *nodes)
+      for (ValueId& v : n.in) {
+        const int p = v == kNoValue ? -1 : producer(v);
+        if (p >= 0 && node(p).is("Shape") && node(p).in[0] == state_.past && info(v).content) {
+          const Shape dims = *info(v).content;
+          v = graph_.add_shape(graph_.values[static_cast<size_t>(v)].name + "/known", dims);
+        }
+      }
+    for (const ValueId v : {state_.past, state_.present}) {
+      ValueInfo& own = graph_.values[static_cast<size_t>(v)].info;
+      own.type = DType::kF32;
+      own.shape = {Dim(1), Dim(m.heads), Dim(m.columns_first ? m.values : m.keys),
+                   Dim(m.columns_first ? m.keys : m.values)};
+    }
+    for (auto& [v, declared] : context_.declared_outputs)
+      if (v == state_.present) declared = DType::kF32;
+  }
+
+  Status rewrite(const Recurrence& m) {
+    std::vector<Node> nodes = graph_.nodes;
     const int at = producer(y_.value), of_state = producer(state_.present);
+    retype_state(&nodes, m);
     context_.note("linear attention", nodes[static_cast<size_t>(at)].name,
                   std::string(m.beta.value != kNoValue ? "delta, " : "") + std::to_string(m.heads) + " states of " +
                       std::to_string(m.keys) + " keys, written out");
@@ -584,13 +568,15 @@ class Recogniser {
   Prober prober_;
   const std::vector<std::vector<std::pair<int, int>>> users_;  // Graph::users
   StatePair state_;
-  Rows y_;
+  ValueId past_ = kNoValue, present_ = kNoValue;  // of the state, in float
+  std::vector<RecurrenceLayout> layouts_;
+  TokenRows y_;
   std::vector<char> dependent_;  // by value: what the past is in
   std::set<int> region_;         // nodes between leaves, past and results
   std::set<ValueId> leaves_;
   std::vector<int64_t> steps_;
-  std::vector<Rows> candidates_;
-  std::vector<Numbers> ones_;  // steps of one token
+  std::vector<TokenRows> candidates_;
+  std::vector<TokenNumbers> ones_;  // steps of one token
 };
 
 }  // namespace

@@ -2,7 +2,8 @@
 // operands and round its result, and recognition would have to tell rounding from meaning. Weights and states stay
 // half, because memory is what they cost: they are read as they are by the operators that take them
 // (Node::mixed_floats), also where the file casts them to float first. Results differ from the file's by the rounding
-// that is left out; where bfloat16 rounds integers, as positions beyond 256, they stay rounded.
+// that is left out; where bfloat16 rounds integers, as positions beyond 256, they stay rounded. With
+// float activations (PassContext) states become float too.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -42,6 +43,9 @@ class Widener {
     for (const Value& v : graph_.values) any = any || half(v.info.type);
     if (!any) return Status::ok();
     context_.half_values = true;
+    if (context_.float_activations)
+      for (const StatePair& s : context_.binding.states)
+        if (s.past != kNoValue && half(type(s.past))) graph_.values[s.past].info.type = DType::kF32;
     std::vector<DType> types;  // as the file has them
     for (const Value& v : graph_.values) types.push_back(v.info.type);
     stays_.assign(graph_.values.size(), 0);
@@ -51,7 +55,7 @@ class Widener {
       if (half(graph_.values[v].info.type) && graph_.values[v].constant.present())
         weights_.insert(static_cast<ValueId>(v));
     for (const StatePair& s : context_.binding.states)
-      if (s.present != kNoValue && half(type(s.present))) states_[s.present] = &s;
+      if (s.present != kNoValue && half(type(s.present)) && !context_.float_activations) states_[s.present] = &s;
     std::vector<Node> nodes = std::move(graph_.nodes);
     graph_.nodes.clear();
     for (Node& n : nodes) rewrite(std::move(n));

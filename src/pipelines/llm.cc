@@ -94,6 +94,7 @@ Status load_engine(Model::Impl& m, const LoadOptions& options, int64_t declared)
   engine.pool = Internals::of(*m.runtime).pool;
   engine.pack_cache = options.pack_cache && !m.purpose.dry;
   engine.dry = m.purpose.dry;
+  engine.float_activations = m.purpose.float_activations;
   constexpr DType kTypes[] = {DType::kNone, DType::kF32, DType::kF16, DType::kBF16, DType::kI8};
   engine.kv_type = kTypes[static_cast<size_t>(options.kv_type)];
   const std::string slots = std::to_string(options.slots), window = std::to_string(options.window),

@@ -32,7 +32,7 @@ inline const Session::Impl& impl_of(const Session& session) { return Internals::
 // What a model is loaded for, beside being run.
 struct LoadPurpose {
   bool dry = false;  // to see whether it can be: no weights are packed or looked at, and it must not be run
-  bool float_activations = false;  // to compare programs: what is rounded to 8 bits on its way is not
+  bool float_activations = false;  // to compare programs: nothing is rounded to 8 or 16 bits on its way
 };
 // Model::load. `runtime`: null: Runtime::shared().
 Result<Model> load_model(const std::string& path, const LoadOptions& options, const LoadPurpose& purpose,

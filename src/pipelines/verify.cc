@@ -11,8 +11,7 @@
 namespace situ {
 namespace {
 
-constexpr double kSame = 1e-3;     // of the largest logit: sums in another order
-constexpr double kRoundings = 16;  // of a graph in half precision, which placed programs compute in float
+constexpr double kSame = 1e-3;  // of the largest logit: sums in another order
 constexpr size_t kNextTokens = 4;
 constexpr size_t kLengths[] = {5, 17, 40, 9, 1, 64, 23, 2};
 
@@ -230,6 +229,7 @@ Status verify_texts(Model& model, int64_t prompts, Verification* v) {
   if (!graph.is_ok()) return graph.status();
   EngineOptions options;
   options.names = m.folder.names;
+  options.float_activations = true;
   options.source_length = placed.most_tokens();
   const Result<Compiled> literal = compile(*graph, options, nullptr, use_for_texts(m.embedder->output()));
   if (!literal.is_ok()) return literal.status().with_context("the literal graph");
@@ -263,16 +263,7 @@ Status verify_texts(Model& model, int64_t prompts, Verification* v) {
 
 }  // namespace
 
-bool Verification::agrees() const { return status.is_ok() && largest_difference <= tolerance * largest_logit; }
-
-// The largest error of one rounding in the graph, relative to the number, as far as its file tells types: those of what
-// comes in and of weights.
-static double rounding_of(const Graph& graph) {
-  double most = 0;
-  for (const Value& v : graph.values)
-    most = std::max(most, v.info.type == DType::kBF16 ? 0x1p-9 : v.info.type == DType::kF16 ? 0x1p-12 : 0);
-  return most;
-}
+bool Verification::agrees() const { return status.is_ok() && largest_difference <= kSame * largest_logit; }
 
 Verification verify_model(const std::string& path, const LoadOptions& options, int64_t prompts) {
   Verification v;
@@ -283,10 +274,6 @@ Verification verify_model(const std::string& path, const LoadOptions& options, i
   Result<Model> placed = load_model(path, of_placed, floats);
   v.status = placed.status();
   if (!v.status.is_ok()) return v;
-  const ModelFiles& files = impl_of(*placed).files;
-  double rounding = rounding_of(files.decoder.graph);
-  if (files.encoder) rounding = std::max(rounding, rounding_of(files.encoder->graph));
-  v.tolerance = std::max(kSame, kRoundings * rounding);
   if (!placed->generates()) {
     v.status = verify_texts(*placed, prompts, &v);
     return v;

@@ -13,8 +13,7 @@ struct Verification {
   double largest_difference = 0, largest_logit = 0;  // of all logits, or numbers of rows, that were compared
   bool ids_equal = true;                             // the most probable tokens
   Status status;                                     // why nothing, or not all, was compared
-  double tolerance = 0;  // of differences, in parts of the largest logit: 1e-3, more in half precision
-  bool agrees() const;
+  bool agrees() const;                               // within 1e-3 of the largest logit
 };
 
 // Loads the model twice, with float activations, and runs `prompts` prompts of random ids through both: of several

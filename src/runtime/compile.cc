@@ -120,6 +120,7 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
   if (use.encoder) context.names = {};  // those of the decoder
   context.phase = use.phase;
   context.literal = literal;
+  context.float_activations = options.float_activations;
   context.encoder = use.encoder;
   context.sources = use.sources;
   context.fed = use.fed;

@@ -43,6 +43,7 @@ struct EngineOptions {
   std::shared_ptr<ThreadPool> pool;  // that computes
   bool pack_cache = true;            // packed weights are taken from a file that an earlier start saved, or saved
   bool dry = false;                  // nothing will be run: no weights are packed, or looked at
+  bool float_activations = false;    // graphs in half precision compute, and keep states, in float, literally too
   DType kv_type = DType::kNone;      // of attention states; kNone: what passes/store_states.cc decides
 };
 constexpr int64_t kDefaultContext = 4096;
