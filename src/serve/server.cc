@@ -353,8 +353,11 @@ void Server::complete(Call& call, Route route) {
   if (const std::optional<Fault> f = beyond_limits(std::get<Json>(body), options_.limits)) return refused(*f);
   OrFault<std::string> name = model_of(std::get<Json>(body));
   if (const Fault* f = std::get_if<Fault>(&name)) return refused(*f);
-  OrFault<Hosted*> found = models_.find(
-      std::get<std::string>(name), route == Route::kChat ? HostedModels::Use::kChat : HostedModels::Use::kGenerate);
+  // Token ids in place of messages need no chat template.
+  const Json ids = std::get<Json>(body).value("prompt_token_ids", Json());
+  const bool templated = route == Route::kChat && ids.is_null();
+  OrFault<Hosted*> found =
+      models_.find(std::get<std::string>(name), templated ? HostedModels::Use::kChat : HostedModels::Use::kGenerate);
   if (const Fault* f = std::get_if<Fault>(&found)) return refused(*f);
   Hosted& hosted = *std::get<Hosted*>(found);
   call.model = hosted.name;
