@@ -47,6 +47,8 @@ class Space {
   Run allocate(int64_t count, int64_t after);
   // The first `count` consecutive slots that are free, or length 0.
   Run allocate_stretch(int64_t count);
+  // Has fewer slots for ever: without the last `count`, which must be free, or it stays as it is (false).
+  bool cut(int64_t count);
   // Whether there are so many.
   bool fits(int64_t count) const;
   // Whether several have the slot, which somebody has.
