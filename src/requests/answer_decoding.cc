@@ -202,7 +202,12 @@ void AnswerDecoding::fail(const Status& why) {
   for (Branch& b : branches_) b.answer.fail(why);
 }
 
+// Where the state ends for one that is fed in turn, the others have it after that.
 void AnswerDecoding::end(FinishReason reason) {
+  if (in_turn_ && reason == FinishReason::kLength) {
+    if (Branch* const b = stem()) b->answer.end(reason);
+    return;
+  }
   for (Branch& b : branches_) b.answer.end(reason);
 }
 

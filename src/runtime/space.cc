@@ -95,7 +95,7 @@ int64_t Space::find_stretch(int64_t count) const {
 bool Space::cut(int64_t count) {
   const int64_t end = capacity_ - count;
   if (end < 0 || free_from(end, count) < count) return false;
-  capacity_ = end;
+  std::atomic_ref(capacity_).store(end, std::memory_order_relaxed);
   free_ -= count;
   return true;
 }

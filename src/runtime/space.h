@@ -6,6 +6,7 @@
 //   whole   a slot holds all of a state (convolutions, recurrences); a step reads one slot and writes another
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -34,7 +35,8 @@ constexpr int64_t kWholeSlotsPerSequence = kKeptSteps + kWrittenStates;
 class Space {
  public:
   explicit Space(int64_t capacity = 0);
-  int64_t capacity() const { return capacity_; }
+  // Any thread.
+  int64_t capacity() const { return std::atomic_ref(const_cast<int64_t&>(capacity_)).load(std::memory_order_relaxed); }
   int64_t free_slots() const { return free_; }
   // Slots below this one were in use since the last call of forget_unused().
   int64_t used() const { return static_cast<int64_t>(references_.size()); }

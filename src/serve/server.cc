@@ -365,13 +365,9 @@ void Server::complete(Call& call, Route route) {
   if (const std::optional<Fault> f = take_media(call, std::get<Json>(body))) return refused(*f);
   OrFault<Asked> asked = read_body(route, std::get<Json>(body), *hosted.model, {options_.media_path});
   if (const Fault* f = std::get_if<Fault>(&asked)) return refused(*f);
-  const int64_t prompts = std::ssize(std::get<Asked>(asked).requests),
-                most = options_.queue + std::min(options_.max_running, impl_of(*hosted.model).rows());
-  if (prompts > most)
-    return refused({400,
-                    std::to_string(prompts) + " prompts are more than may run and wait here: " + std::to_string(most) +
-                        " (--max-running, --queue)",
-                    "invalid_request_error", "prompt", "limit_exceeded"});
+  const int64_t most = options_.queue + std::min(options_.max_running, impl_of(*hosted.model).rows());
+  if (const std::optional<Fault> f = too_many_prompts(std::get<Asked>(asked), most, "here (--max-running, --queue)"))
+    return refused(*f);
   for (Request& r : std::get<Asked>(asked).requests) r.options.prefix_cache = options_.prefix_cache;
   OrFault<std::unique_ptr<Answering>> answering =
       Answering::begin(*this, call, *hosted.model, std::move(std::get<Asked>(asked)));
