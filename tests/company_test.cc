@@ -307,6 +307,50 @@ TEST_P(OneModel, WhoGivesWayAtTheEndOfTheStateEndsThere) {
   }
 }
 
+// Where attention is not recognised choices are fed one after the other; each may fill the state.
+TEST_P(OneModel, ChoicesThatShareNothingAreAsAlone) {
+  setenv("SITU_DISABLE_PASSES", "recognise_attention", 1);
+  LoadOptions options;
+  options.context_length = 96;
+  options.threads = 1;
+  for (const int64_t slots : {0, 64}) {
+    options.slots = slots;
+    Model model = load(options);
+    ASSERT_FALSE(impl_of(model).in_place->can_fork());
+    Request all;
+    all.prompt = Prompt(some_tokens(17, 1));
+    all.options.max_new_tokens = 70;
+    all.options.ignore_eos = true;
+    all.options.temperature = 1;
+    all.options.logprobs = 1;
+    all.options.choices = 3;
+    all.options.seed = 5;
+    std::vector<Ticket> tickets;
+    for (int i = 0; i < 2; ++i) tickets.push_back(model.submit(all).value());
+    std::vector<size_t> last(3);  // the number of the last event of each choice, of the first ticket
+    for (size_t i = 0; const std::optional<Event> event = tickets[0].next(); ++i) last[event->choice] = i;
+    EXPECT_TRUE(last[0] < last[1] && last[1] < last[2]);
+    for (Ticket& ticket : tickets) {
+      const Result<Generation> g = ticket.result();
+      ASSERT_TRUE(g.is_ok()) << g.status().message();
+      ASSERT_EQ(g->answers.size(), 3u);
+      for (size_t k = 0; k < 3; ++k) {
+        Request one = all;
+        one.options.choices = 1;
+        one.options.seed = 5 + k;
+        const Result<Generation> alone = model.generate(one.prompt, one.options, nullptr);
+        ASSERT_TRUE(alone.is_ok()) << alone.status().message();
+        EXPECT_EQ(g->answers[k].output_ids, alone->output_ids) << k;
+        EXPECT_EQ(g->answers[k].finish_reason, alone->finish_reason);
+        for (size_t i = 0; i < alone->logprobs.size(); ++i)
+          EXPECT_EQ(g->answers[k].logprobs[i].logprob, alone->logprobs[i].logprob);
+      }
+    }
+    EXPECT_EQ(model.stats().bytes_copied, 0);
+  }
+  unsetenv("SITU_DISABLE_PASSES");
+}
+
 INSTANTIATE_TEST_SUITE_P(Folders, OneModel, ::testing::Values("tiny/llama"), test_name);
 
 // A process that lives long: what it takes does not grow, and no slot is lost. SITU_LONG_LIFE=N: so many requests.
