@@ -4,10 +4,15 @@
 
 #include <deque>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 
+#include "base/sweep_for_tests.h"
+#include "pipelines/encoder_inputs.h"
+#include "pipelines/npy.h"
 #include "runtime/compile.h"
+#include "text/test_models.h"
 #include "tiny_sessions.h"
 
 namespace situ::test {
@@ -29,12 +34,13 @@ std::string told(const Generation& g) {
     add(a.score);
     for (const int64_t id : a.output_ids) all += std::to_string(id) + ";";
   }
+  for (const Generation::PromptLogprob& p : g.prompt_logprobs) add(p.logprob), all += std::to_string(p.rank);
   if (g.perplexity) add(*g.perplexity);
   return all;
 }
 
-// Of every kind, as `number` says.
-Request request_of(const Model& model, int64_t number) {
+// Of every kind that the model can do, as `number` says. `pictures`: prompts with arrays for encoders.
+Request request_of(const Model& model, int64_t number, std::span<const Prompt> pictures = {}) {
   std::mt19937_64 random(static_cast<uint64_t>(number));
   const auto draw = [&](int64_t from, int64_t to) {
     return from + static_cast<int64_t>(random() % static_cast<uint64_t>(to - from + 1));
@@ -45,10 +51,13 @@ Request request_of(const Model& model, int64_t number) {
   std::vector<int64_t> ids = shared;
   ids.insert(ids.end(), own.begin(), own.end());
   r.prompt = Prompt(std::move(ids));
+  const bool picture = !pictures.empty() && number % 3 != 1, texts = model.tokenizer().is_there(),
+             plain = !model.has_encoder() && !picture;
+  if (picture) r.prompt = pictures[static_cast<size_t>(number) % pictures.size()];
   GenerateOptions& o = r.options;
   o.max_new_tokens = draw(1, 24);
   o.ignore_eos = number % 3 != 0;
-  switch (number % 10) {
+  switch (number % 13) {
     case 1:
       o.temperature = 1.3;
       o.seed = static_cast<uint64_t>(number);
@@ -58,7 +67,7 @@ Request request_of(const Model& model, int64_t number) {
       o.num_return = 2;
       break;
     case 3:
-      if (!model.has_encoder() && model.facts().one_sequence.empty()) o.prompt_lookup = 4;
+      if (plain && model.facts().one_sequence.empty()) o.prompt_lookup = 4;
       break;
     case 4:
       o.logprobs = 3;
@@ -79,6 +88,23 @@ Request request_of(const Model& model, int64_t number) {
     case 8:
       o.report_perplexity = true;
       break;
+    case 9:
+      if (texts) o.regex = "(yes|no|[0-9]{1,9})+";
+      o.logit_bias = {{7, 3.0f}};
+      break;
+    case 10:
+      if (texts) o.json_schema = R"({"type": "array", "items": {"enum": ["a", "b", 12]}})";
+      o.temperature = 1;
+      o.choices = 2;
+      o.seed = static_cast<uint64_t>(number);
+      break;
+    case 11:
+      if (texts) o.stop = {"k", "ab", "\n"};
+      o.presence_penalty = o.frequency_penalty = 0.5;
+      break;
+    case 12:
+      if (plain) o.prompt_logprobs = 2;
+      break;
     default:
       break;
   }
@@ -88,16 +114,43 @@ Request request_of(const Model& model, int64_t number) {
   return r;
 }
 
-TEST_P(Requests, OfAllKindsHaveWhatEachHasAlone) {
-  constexpr int64_t kCount = 120;
+// The same with a tokenizer, and with what the folder has for encoders of pictures.
+class Mixed : public TinyModel {
+ protected:
+  void SetUp() override {
+    TinyModel::SetUp();
+    if (IsSkipped()) return;
+    for (const auto& entry : std::filesystem::directory_iterator(path_))
+      std::filesystem::create_symlink(entry.path(), folder_.path() / entry.path().filename());
+    folder_.write("tokenizer.json", testing::byte_level_tokenizer().dump());
+    std::ifstream file(path_ / "expected.json");
+    const nlohmann::json expected = nlohmann::json::parse(file);
+    for (const auto& c : expected.value("cases", nlohmann::json::array())) {
+      Prompt prompt(c.value("input_ids", Tokens()));
+      const nlohmann::json arrays = c.value("encoder_inputs", nlohmann::json::object());
+      for (const auto& [name, array] : arrays.items()) {
+        const Result<Tensor> t = read_npy(path_ / array["file"].get<std::string>());
+        ASSERT_TRUE(t.is_ok()) << t.status().message();
+        prompt.parts.push_back(array_part(name, *t));
+      }
+      if (prompt.parts.size() > 1) pictures_.push_back(std::move(prompt));
+    }
+    path_ = folder_.path();
+  }
+  testing::TempFolder folder_;
+  std::vector<Prompt> pictures_;
+};
+
+TEST_P(Mixed, OfAllKindsHaveWhatEachHasAlone) {
+  const int64_t kCount = sweeping() || std::string(GetParam()) == "tiny/llama" ? 200 : 60;
   LoadOptions roomy, tight;
-  roomy.context_length = tight.context_length = 96;
+  roomy.context_length = tight.context_length = 112;
   tight.slots = 240;
   tight.chunk = 16;
   Model alone = load(roomy);
   std::vector<std::string> want;
   for (int64_t i = 0; i < kCount; ++i) {
-    Request r = request_of(alone, i);
+    Request r = request_of(alone, i, pictures_);
     r.options.prefix_cache = PrefixReuse::kOff;
     const Result<Generation> g = alone.generate(r.prompt, r.options, nullptr);
     ASSERT_TRUE(g.is_ok()) << i << ": " << g.status().message();
@@ -112,8 +165,8 @@ TEST_P(Requests, OfAllKindsHaveWhatEachHasAlone) {
     std::vector<int64_t> cancelled;
     std::mt19937_64 random(7);
     for (int64_t i = 0; i < kCount; ++i) {
-      Request r = request_of(model, i);
-      if (i % 13 == 5) r.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(random() % 20);
+      Request r = request_of(model, i, pictures_);
+      if (i % 17 == 5) r.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(random() % 20);
       Result<Ticket> ticket = model.submit(std::move(r));
       ASSERT_TRUE(ticket.is_ok()) << ticket.status().message();
       tickets.push_back(std::move(*ticket));
@@ -133,13 +186,22 @@ TEST_P(Requests, OfAllKindsHaveWhatEachHasAlone) {
     const Stats stats = model.stats();
     EXPECT_EQ(stats.running + stats.waiting, 0);
     EXPECT_EQ(stats.bytes_copied, 0);
-    if (small && bounded && !model.has_encoder()) {
+    if (small && bounded && !model.has_encoder() && kCount > 100) {
       EXPECT_GT(stats.preemptions, 0);
     }
     tickets.clear();
     EXPECT_EQ(free_slots(model) + stats.slots_kept, free);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Folders, Mixed, ::testing::ValuesIn([] {
+                           std::vector<const char*> all{"tiny/llama", "genai/lfm2-int4", "vlm/llava", "tiny/t5"};
+                           if (sweeping())
+                             all.insert(all.end(), {"genai/llama-int4", "genai/qwen3_5-int4", "vlm/smolvlm",
+                                                    "vlm/qwen2_vl", "tiny/gpt2", "tiny/bart"});
+                           return all;
+                         }()),
+                         test_name);
 
 TEST_P(Requests, FromManyThreads) {
   LoadOptions options;
@@ -243,6 +305,50 @@ TEST_P(OneModel, WhoGivesWayAtTheEndOfTheStateEndsThere) {
     EXPECT_EQ(Tokens(a.begin(), a.begin() + static_cast<int64_t>(both)),
               Tokens(b.begin(), b.begin() + static_cast<int64_t>(both)));
   }
+}
+
+// Where attention is not recognised choices are fed one after the other; each may fill the state.
+TEST_P(OneModel, ChoicesThatShareNothingAreAsAlone) {
+  setenv("SITU_DISABLE_PASSES", "recognise_attention", 1);
+  LoadOptions options;
+  options.context_length = 96;
+  options.threads = 1;
+  for (const int64_t slots : {0, 64}) {
+    options.slots = slots;
+    Model model = load(options);
+    ASSERT_FALSE(impl_of(model).in_place->can_fork());
+    Request all;
+    all.prompt = Prompt(some_tokens(17, 1));
+    all.options.max_new_tokens = 70;
+    all.options.ignore_eos = true;
+    all.options.temperature = 1;
+    all.options.logprobs = 1;
+    all.options.choices = 3;
+    all.options.seed = 5;
+    std::vector<Ticket> tickets;
+    for (int i = 0; i < 2; ++i) tickets.push_back(model.submit(all).value());
+    std::vector<size_t> last(3);  // the number of the last event of each choice, of the first ticket
+    for (size_t i = 0; const std::optional<Event> event = tickets[0].next(); ++i) last[event->choice] = i;
+    EXPECT_TRUE(last[0] < last[1] && last[1] < last[2]);
+    for (Ticket& ticket : tickets) {
+      const Result<Generation> g = ticket.result();
+      ASSERT_TRUE(g.is_ok()) << g.status().message();
+      ASSERT_EQ(g->answers.size(), 3u);
+      for (size_t k = 0; k < 3; ++k) {
+        Request one = all;
+        one.options.choices = 1;
+        one.options.seed = 5 + k;
+        const Result<Generation> alone = model.generate(one.prompt, one.options, nullptr);
+        ASSERT_TRUE(alone.is_ok()) << alone.status().message();
+        EXPECT_EQ(g->answers[k].output_ids, alone->output_ids) << k;
+        EXPECT_EQ(g->answers[k].finish_reason, alone->finish_reason);
+        for (size_t i = 0; i < alone->logprobs.size(); ++i)
+          EXPECT_EQ(g->answers[k].logprobs[i].logprob, alone->logprobs[i].logprob);
+      }
+    }
+    EXPECT_EQ(model.stats().bytes_copied, 0);
+  }
+  unsetenv("SITU_DISABLE_PASSES");
 }
 
 INSTANTIATE_TEST_SUITE_P(Folders, OneModel, ::testing::Values("tiny/llama"), test_name);

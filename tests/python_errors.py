@@ -72,7 +72,7 @@ class ErrorsTest(PythonTest):
                      lambda: self.model.generate([1], seed=-1), lambda: self.model.generate([1.5]), lambda: self.model.stream([1], nothing=1),
                      lambda: self.model.generate({1: 2}), lambda: self.model.step([(None, [1])]), lambda: self.model.step([(self.model.session(), "1")]),
                      lambda: self.model.encode(5), lambda: self.model.encode_chat([{"role": "user"}]), lambda: self.model.decode([None]),
-                     lambda: situ.load(self.path, threads="2"), lambda: situ.load(self.path, nothing=1), lambda: pickle.dumps(self.model)):
+                     lambda: self.model.generate([1], arrays=[1]), lambda: situ.load(self.path, threads="2"), lambda: situ.load(self.path, nothing=1), lambda: pickle.dumps(self.model)):
             with self.assertRaises(TypeError):
                 call()
         with self.assertRaisesRegex(TypeError, "option top_k cannot be 'many'"):

@@ -1,5 +1,6 @@
 """Tests of situ.openai, which python_test.py runs."""
 import json
+import threading
 import time
 
 import situ
@@ -23,11 +24,23 @@ class OpenAiTest(PythonTest):
             with self.subTest(wrong=wrong), self.assertRaises(situ.openai.Refused) as refused:
                 call(wrong, model)
             self.assertEqual((refused.exception.status, refused.exception.body["error"]["param"]), (status, param))
+        with self.assertRaises(situ.openai.Refused) as refused:
+            situ.openai.completions({"prompt": ["a"] * 3000, "max_tokens": 1}, model)
+        self.assertEqual((refused.exception.status, refused.exception.body["error"]["code"]), (400, "limit_exceeded"))
+        self.assertEqual(situ.openai.chat(body, model)["choices"], whole["choices"])  # nothing of it waits
 
     def test_a_stream_that_is_left(self):
         model = situ.load(self.text_path, context_length=LONG)
         with situ.openai.chat({"messages": [{"role": "user", "content": "Hi"}], "ignore_eos": True, "stream": True}, model) as pieces:
             next(pieces), next(pieces)
         self.assertEqual(list(pieces), [])
+        for _ in range(10):  # by another thread than the one that waits for the next piece
+            pieces = situ.openai.chat({"messages": [{"role": "user", "content": "Hi"}], "ignore_eos": True, "stream": True}, model)
+            begun = threading.Event()
+            reader = threading.Thread(target=lambda: [begun.set() for _ in pieces])
+            reader.start()
+            begun.wait()
+            pieces.close()
+            reader.join()
         while model.stats()["running"]:
             time.sleep(0.001)

@@ -61,6 +61,7 @@ class PromptsTest(PythonTest):
         self.assertEqual([t.id for t in self.chat.stream(turns, max_new_tokens=5) if t.id >= 0], by_text)
         self.assertEqual(self.chat.render([{"role": "user", "content": ["1", {"type": "text", "text": "2"}]}]), "u1\n2;a")
         self.assertEqual(self.chat.render([user], tools=[{"name": "f"}], template_variables={"shout": True}), "u1;1!a")
+        self.assertEqual(self.chat.render([user], template_variables={"shout": None, "add_generation_prompt": None}), "u1;")
         self.assertEqual(self.chat.render([user], add_generation_prompt=False), "u1;")
         self.assertEqual(self.chat.render(turns[:3], continue_last=True), "s2;u1;a3")
         call = {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}]}

@@ -361,6 +361,21 @@ class AnswerTest(ServeCase):
         self.assertNotEqual(injected[0].getheader("x-request-id"), "a b")
         self.assertNotIn("\nid=forged", self.server.said())
 
+    def test_no_reset_before_an_answer_is_read(self):
+        """What comes behind a request that ends its connection is larger than what sockets hold: it is read and forgotten."""
+        size, text = 12 << 20, b'{"content": "a"}'
+        behind = f"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: {size}\r\n\r\n".encode() + b"a" * size
+        head = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\n"
+        for name, first in (("close", head + b"Connection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text)), ("chunks", head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(text), text)),
+                            ("1.0", b"POST /tokenize HTTP/1.0\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text)), ("wrong", b"?\r\n\r\n")):
+            with self.subTest(name=name), socket.create_connection(("127.0.0.1", self.server.port), PATIENCE) as s:
+                s.sendall(first + behind)
+                got = b""
+                while part := s.recv(65536):
+                    got += part
+                self.assertEqual(got.count(b"\r\nx-request-id: "), 1)
+                self.assertIn(b"400 Bad Request" if name == "wrong" else b'{"tokens":[65]}', got)
+
     def test_other_methods(self):
         connection = self.server.connect()
         for path in ("/health", "/v1/models", "/metrics", "/openapi.json", "/debug/slots"):
@@ -603,6 +618,11 @@ class ProcessTest(ServeCase):
             self.assertIn('situ_slots{model="first"} 700\n', server.ask("GET", "/metrics")[1])
             self.assertEqual(self.ask(server, max_tokens=1)[0].status, 200)  # the only one that can
             self.error(self.ask(server, max_tokens=1, model="second"), 400, code="unsupported_by_model")
+            ids = {"prompt_token_ids": [5, 6, 7], "max_tokens": 3}  # which stand in place of messages, whatever there is no template for
+            first, second = (server.ask("POST", "/v1/chat/completions", {**ids, "model": name}) for name in ("first", "second"))
+            self.assertEqual((second[0].status, second[1]["choices"]), (200, first[1]["choices"]))
+            self.error(server.ask("POST", "/v1/chat/completions", ids), 400, param="model")  # both can
+            self.error(server.ask("POST", "/v1/chat/completions", {**ids, "prompt_token_ids": None, "model": "second"}), 400, code="unsupported_by_model")
             self.error(server.ask("POST", "/v1/completions", {"prompt": "a"}), 400, param="model")
             pad = 1000 - len(json.dumps({"content": ""}))
             self.error(server.ask("POST", "/tokenize", {"content": "a" * pad}), 400, param="model")

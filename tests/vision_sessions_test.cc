@@ -223,6 +223,50 @@ TEST_P(VisionSessions, RequestsShareSteps) {
   EXPECT_EQ(model.ledger().copied, 0);
 }
 
+// Of a budget an encoder that is built for a picture takes slots of the state, once they are free.
+TEST_P(VisionSessions, EncodersAreCountedInTheMemory) {
+  const auto with = [&](int64_t memory, int64_t slots) {
+    LoadOptions load;
+    load.pack_cache = false;
+    load.context_length = 128;
+    load.memory = memory;
+    load.slots = slots;
+    Result<Model> model = Model::load(folder_.string(), load);
+    EXPECT_TRUE(model.is_ok()) << model.status().message();
+    return std::move(*model);
+  };
+  const Case& c = cases_[0];
+  Model model = with(int64_t{64} << 20, 0);
+  const Stats before = model.stats();
+  GenerateOptions options;
+  options.max_new_tokens = static_cast<int64_t>(c.answer.size());
+  options.ignore_eos = true;
+  for (const bool again : {false, true}) {
+    const Result<Generation> g = model.generate(c.prompt, options, nullptr);
+    ASSERT_TRUE(g.is_ok()) << g.status().message();
+    EXPECT_EQ(g->output_ids, c.answer) << again;
+  }
+  const int64_t slot = model.facts().state_bytes_per_token, cut = before.slots - model.stats().slots;
+  const int64_t arena = impl_of(model).in_place->media()->newest(0)->plan.arena_bytes;
+  EXPECT_GE((cut + 1) * slot, arena);
+  EXPECT_LE((cut - 1) * slot, arena + (int64_t{1} << 20));  // and what the host writes
+  EXPECT_EQ(model.stats().slots_free + model.stats().slots_kept, model.stats().slots);
+  // As many slots as there were are the caller's own then, and nothing is left.
+  Model fixed = with(int64_t{64} << 20, before.slots);
+  const Result<Generation> refused = fixed.generate(c.prompt, options, nullptr);
+  EXPECT_EQ(refused.status().code(), Code::kNoRoom);
+  EXPECT_NE(refused.status().message().find("one run needs"), std::string::npos) << refused.status().message();
+  EXPECT_EQ(fixed.stats().slots, before.slots);
+  EXPECT_TRUE(fixed.generate(Prompt(std::vector<int64_t>{5, 6, 7}), options, nullptr).is_ok());
+  // More slots than fit are refused with both numbers.
+  LoadOptions more;
+  more.memory = int64_t{64} << 20;
+  more.slots = before.slots + 100000;
+  const Status why = Model::load(folder_.string(), more).status();
+  EXPECT_EQ(why.code(), Code::kNoRoom);
+  EXPECT_NE(why.message().find(std::to_string(more.slots)), std::string::npos) << why.message();
+}
+
 // Prompts of pictures in one call, each with its own, and twice: the second time what the first kept is there.
 TEST_P(VisionSessions, BatchesAndPrefixes) {
   std::vector<Prompt> prompts;

@@ -14,6 +14,7 @@ import json
 import sys
 import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import situ
@@ -27,14 +28,15 @@ except ImportError:
     print('ray_serve: skipped: ray is not installed (pip install "ray[serve]")')
     sys.exit(77)
 
+MOST = 64  # answers that a replica works at
 CALLS = {"/v1/chat/completions": situ.openai.chat, "/v1/completions": situ.openai.completions, "/v1/embeddings": situ.openai.embeddings}
 
 
-async def events(pieces: situ.openai.Pieces) -> AsyncIterator[str]:
+async def events(pieces: situ.openai.Pieces, waiting: ThreadPoolExecutor) -> AsyncIterator[str]:
     """Server-sent events. A client that goes ends the generator, and with it the answer."""
     failed = False
     try:
-        while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+        while (piece := await asyncio.get_running_loop().run_in_executor(waiting, next, pieces, None)) is not None:
             failed = "error" in piece
             yield f"data: {json.dumps(piece)}\n\n"
         if not failed:
@@ -43,24 +45,25 @@ async def events(pieces: situ.openai.Pieces) -> AsyncIterator[str]:
         pieces.close()
 
 
-@serve.deployment(max_ongoing_requests=64)
+@serve.deployment(max_ongoing_requests=MOST)
 class Replica:
     """A process with its model: requests share the model's steps."""
 
     def __init__(self, path: str, threads: int) -> None:
         self.model = situ.load(path, threads=threads)
+        self.waiting = ThreadPoolExecutor(MOST)  # asyncio's own has few threads, which would be as many answers
 
     async def __call__(self, request: Request) -> Response:
         call = CALLS.get(request.url.path)
         if call is None or request.method != "POST":
             return JSONResponse({"error": {"message": "there is no such call", "type": "not_found_error", "param": None, "code": None}}, 404)
         try:
-            answer: Any = await asyncio.to_thread(call, await request.body(), self.model)
+            answer: Any = await asyncio.get_running_loop().run_in_executor(self.waiting, call, await request.body(), self.model)
         except situ.openai.Refused as refused:
             return JSONResponse(refused.body, refused.status)
         if isinstance(answer, dict):
             return JSONResponse(answer)
-        return StreamingResponse(events(answer), media_type="text/event-stream", headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        return StreamingResponse(events(answer, self.waiting), media_type="text/event-stream", headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
 
 
 def main() -> None:

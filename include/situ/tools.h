@@ -60,7 +60,7 @@ class OpenAiAnswer {
   // The next piece, or the whole answer; none: it has not come within `patience`, or there are no more (ended()).
   std::optional<std::string> next(std::chrono::milliseconds patience = std::chrono::hours(24));
   bool ended() const;
-  void cancel();  // there are no more pieces
+  void cancel();  // there are no more pieces; by any thread, while another one waits in next() too
 
  private:
   struct Impl;

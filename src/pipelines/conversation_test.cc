@@ -108,6 +108,18 @@ TEST(Conversation, VariablesAndTools) {
   EXPECT_NE(chat.render({user("x")}, options).status().message().find("a JSON list"), std::string::npos);
 }
 
+// As jinja has None; the text is jinja2's own.
+TEST(Conversation, VariablesThatAreNull) {
+  const Chat chat(
+      "{{ x is none }}|{{ x is defined }}|{{ x }}|{{ x|default('d') }}|{{ x|default('d', true) }}|{{ x or 'z' }}|"
+      "{{ x.a }}|{{ x is iterable }}|{{ x|tojson }}|{{ y }}|{{ y.z is none }}|{{ l|length }}|{{ tools is none }}|"
+      "{{ q is defined }}");
+  ChatOptions options;
+  options.variables_json = R"({"x": null, "y": {"z": null, "w": [null, 1]}, "l": [null, 2], "tools": null})";
+  EXPECT_EQ(chat.render({user("x")}, options).value(),
+            "True|True|None|None|d|z||False|null|{'z': None, 'w': [None, 1]}|True|2|True|False");
+}
+
 TEST(Conversation, WhatIsNoText) {
   const Chat chat("x");
   EXPECT_EQ(chat.render({user("a\xC3(")}).status().message(),

@@ -48,10 +48,9 @@ Status check_guesses(const Model::Impl& m, const GenerateOptions& options, const
 Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, Start start, const GenerateOptions& options,
                                                   Result<ResolvedOptions> resolved) {
   const bool beams = resolved->beams.beams > 1;
-  const int64_t branches = beams ? resolved->beams.beams : options.choices;
-  if (branches > 1 && resolved->sampling.max_new_tokens > 1 && m.in_place && !m.in_place->can_fork())
-    return Status::error(Code::kUnsupportedModel, m.file + (beams ? ": beams " : ": choices ") +
-                                                      std::to_string(branches) + ": " + needs_one_run().message());
+  if (beams && resolved->sampling.max_new_tokens > 1 && m.in_place && !m.in_place->can_fork())
+    return Status::error(Code::kUnsupportedModel, m.file + ": beams " + std::to_string(resolved->beams.beams) + ": " +
+                                                      needs_one_run().message());
   Result<std::optional<Grammar>> grammar = m.grammars.get(options, m.text(), m.vocabulary);
   if (!grammar.is_ok()) return grammar.status().or_code(Code::kInvalidArgument);
   const int64_t guesses = options.draft_tokens > 0 ? options.draft_tokens : options.prompt_lookup;

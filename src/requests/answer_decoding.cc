@@ -23,6 +23,7 @@ AnswerDecoding::AnswerDecoding(Served& served, Opening opening, std::vector<Answ
       opening_(std::move(opening)),
       guesses_(guesses),
       seed_(rules[0].sampling.sample ? std::optional(rules[0].sampling.seed) : std::nullopt),
+      in_turn_(rules.size() > 1 && served.in_place && !served.in_place->can_fork()),
       echo_(rules[0].echo) {
   branches_.reserve(rules.size());
   for (AnswerRules& r : rules)
@@ -42,7 +43,7 @@ AnswerDecoding::Branch* AnswerDecoding::stem() {
 int64_t AnswerDecoding::tokens_to_begin() const {
   int64_t tokens = 0;
   for (const Branch& b : branches_)
-    if (!b.answer.ended())
+    if (!b.answer.ended() && (tokens == 0 || !in_turn_))
       tokens += std::ssize(b.answer.ids()) - (tokens > 0 ? static_cast<int64_t>(prompt().size()) : 0);
   return tokens;
 }
@@ -54,6 +55,7 @@ Result<bool> AnswerDecoding::open(Strand& strand, Clock::time_point until, Figur
 Result<bool> AnswerDecoding::begin(Clock::time_point until, Figures& figures) {
   Branch* const b = stem();
   if (!b) return true;
+  opened_ = b;
   const Result<bool> opened = open(b->strand, until, figures);
   if (!opened.is_ok() || !*opened) return opened;
   if (!begun_) {
@@ -70,7 +72,7 @@ Status AnswerDecoding::wants(std::vector<Want>& wants) {
   const auto rows = static_cast<int64_t>(prompt().size());
   for (size_t i = 0; i < branches_.size(); ++i) {
     Branch& b = branches_[i];
-    if (b.answer.ended() || (&b != first && b.strand.length() < rows)) continue;
+    if (b.answer.ended() || (&b != first && (in_turn_ || b.strand.length() < rows))) continue;
     const std::span<const int64_t> ids = b.answer.ids();
     if (b.strand.length() + 1 == std::ssize(ids) && b.strand.length() >= rows && guesses_ > 0) {
       guess(b);
@@ -170,8 +172,11 @@ void AnswerDecoding::settle() {
       b.fed.clear();
       b.tried = 0;
     }
-    if (fed != branches_.end() && !b.answer.ended() && b.strand.length() == 0) b.strand = fed->strand.fork();
-    if (b.answer.ended()) b.answer.close();
+    if (!in_turn_ && fed != branches_.end() && !b.answer.ended() && b.strand.length() == 0)
+      b.strand = fed->strand.fork();
+    if (!b.answer.ended()) continue;
+    b.answer.close();
+    if (in_turn_) leave(b);
   }
   if (!prompt_done_ || kept_ || !first) return;
   kept_ = true;
@@ -182,6 +187,21 @@ void AnswerDecoding::settle() {
     first->strand.keep_prefix(prompt(), true);
 }
 
+// Of several that are fed in turn, the next one.
+bool AnswerDecoding::begins_again() {
+  const Branch* const next = in_turn_ && prompt_done_ ? stem() : nullptr;
+  return next && next != opened_;
+}
+
+// Its slots are for others.
+void AnswerDecoding::leave(Branch& b) {
+  const int64_t length = b.strand.length();
+  fed_ += std::max<int64_t>(0, length - prompt_tokens());
+  if (opening_.reuse == PrefixReuse::kAll && length > 0 && length <= std::ssize(b.answer.ids()))
+    b.strand.keep_prefix(b.answer.ids().first(static_cast<size_t>(length)), true);
+  b.strand = Strand();
+}
+
 void AnswerDecoding::fail(const Status& why) {
   bool any = false;
   for (const Branch& b : branches_) any = any || b.answer.has_tokens();
@@ -189,7 +209,12 @@ void AnswerDecoding::fail(const Status& why) {
   for (Branch& b : branches_) b.answer.fail(why);
 }
 
+// Where the state ends for one that is fed in turn, the others have it after that.
 void AnswerDecoding::end(FinishReason reason) {
+  if (in_turn_ && reason == FinishReason::kLength) {
+    if (Branch* const b = stem()) b->answer.end(reason);
+    return;
+  }
   for (Branch& b : branches_) b.answer.end(reason);
 }
 
@@ -233,13 +258,7 @@ void AnswerDecoding::release() {
 
 Result<Generation> AnswerDecoding::finish(const Figures& figures) {
   if (!failed_.is_ok()) return failed_;
-  int64_t fed = 0;
-  for (Branch& b : branches_) {
-    const int64_t length = b.strand.length();
-    fed += std::max<int64_t>(0, length - prompt_tokens());
-    if (opening_.reuse == PrefixReuse::kAll && length > 0 && length <= std::ssize(b.answer.ids()))
-      b.strand.keep_prefix(b.answer.ids().first(static_cast<size_t>(length)), true);
-  }
+  for (Branch& b : branches_) leave(b);
   Generation g = branches_[0].answer.finish();
   if (branches_.size() > 1)
     for (size_t i = 0; i < branches_.size(); ++i) {
@@ -251,7 +270,7 @@ Result<Generation> AnswerDecoding::finish(const Figures& figures) {
   g.seed = seed_;
   g.guessed_tokens = guessed_;
   g.accepted_tokens = accepted_;
-  report(figures, fed, g);
+  report(figures, fed_, g);
   return g;
 }
 

@@ -26,6 +26,8 @@ Result<bool> open_strand(Strand& strand, const Opening& opening, Clock::time_poi
 class AnswerDecoding : public Decoding {
  public:
   // One answer for each of `rules`. `guesses`: how many tokens at most, by the draft model or from the text itself.
+  // Answers share the rows of their prompt; where sequences cannot, an answer is fed after the other, each with the
+  // prompt in front.
   AnswerDecoding(Served& served, Opening opening, std::vector<AnswerRules> rules, int64_t guesses, bool by_draft);
 
   Served& served() const override { return served_; }
@@ -39,12 +41,14 @@ class AnswerDecoding : public Decoding {
   void end(FinishReason reason) override;
   bool ended() const override;
   bool answers() const override { return prompt_done_; }
+  bool begins_again() override;
   bool drop_guesses() override;
   bool may_give_way() const override { return opening_.may_give_way; }
   void give_up_runs() override;
   int64_t prompt_tokens() const override { return static_cast<int64_t>(prompt().size()); }
   void strands(std::vector<const Strand*>& to) const override {
-    for (const Branch& b : branches_) to.push_back(&b.strand);
+    for (const Branch& b : branches_)
+      if (b.strand.length() > 0) to.push_back(&b.strand);
   }
   void release() override;
   Result<Generation> finish(const Figures& figures) override;
@@ -76,13 +80,16 @@ class AnswerDecoding : public Decoding {
 
  private:
   Branch* stem();
+  void leave(Branch& branch);
   void guess(Branch& branch);
 
+  const Branch* opened_ = nullptr;  // whose strand was begun
   const int64_t guesses_;
   const std::optional<uint64_t> seed_;
+  const bool in_turn_;
   bool echo_, prompt_done_ = false, kept_ = false, no_guesses_ = false, begun_ = false;
-  int64_t cached_ = 0, guessed_ = 0, accepted_ = 0;
-  Status failed_;  // before there was a token
+  int64_t cached_ = 0, guessed_ = 0, accepted_ = 0, fed_ = 0;  // fed_: behind the prompt, by those that have left
+  Status failed_;                                              // before there was a token
 };
 
 // What a request took, as the caller sees it. `fed`: tokens behind the prompt.

@@ -62,6 +62,8 @@ class Decoding {
   virtual bool ended() const = 0;
   // Whether the prompt is behind it: it has given tokens, or will with its next step.
   virtual bool answers() const = 0;
+  // Asked after settle(): whether it is to be begun before it goes on, since what comes next has no strand.
+  virtual bool begins_again() { return false; }
   // Feeds fewer tokens next time; false: there is nothing that could be left out.
   virtual bool drop_guesses() { return false; }
   // Preemption: gives all slots back and begins again later, at tokens_to_begin().

@@ -157,7 +157,7 @@ Stats Scheduler::stats_of(const Lane& lane) {
   if (!lane.served.in_place) return s;
   s.slots = lane.served.in_place->states().capacity();
   s.slots_free = lane.served.in_place->states().free_slots();
-  if (const PrefixCache* prefixes = lane.served.prefixes()) s.slots_kept = prefixes->tokens();
+  if (const PrefixCache* prefixes = lane.served.prefixes()) s.slots_kept = prefixes->slots();
   return s;
 }
 
@@ -341,7 +341,7 @@ void Scheduler::admit(Lane& lane, Clock::time_point until) {
     if (served.in_place) {
       const StatePool& states = served.in_place->states();
       const int64_t needed = states.bytes_per_slot() > 0 ? job->decoding->tokens_to_begin() : 0,
-                    kept = served.prefixes() ? served.prefixes()->tokens() : 0;
+                    kept = served.prefixes() ? served.prefixes()->slots() : 0;
       if (needed > states.capacity() && job->preempted)
         job->decoding->end(FinishReason::kLength);  // as it would have ended had it not given way
       else if (needed > states.capacity())
@@ -594,7 +594,10 @@ void Scheduler::settle(Lane& lane) {
   for (const auto& job : lane.running) {
     Decoding& decoding = *job->decoding;
     try {
-      if (!decoding.ended() && job->begun) decoding.settle();
+      if (!decoding.ended() && job->begun) {
+        decoding.settle();
+        job->begun = !decoding.begins_again();
+      }
     } catch (const std::bad_alloc&) {
       decoding.fail(Status::error(Code::kNoRoom, "out of memory"));
     }

@@ -3,11 +3,13 @@
 #include <sys/mman.h>
 
 #include "base/assign.h"
+#include "runtime/prefix_cache.h"
 
 namespace situ {
 
 IoMemory::~IoMemory() {
   if (begin) munmap(begin, bytes);
+  if (begin && counted) *counted -= static_cast<int64_t>(bytes);
 }
 
 Status IoMemory::reserve(const Plan& plan, const std::string& name) {
@@ -17,6 +19,33 @@ Status IoMemory::reserve(const Plan& plan, const std::string& name) {
   if (p == MAP_FAILED)
     return Status::error(Code::kNoRoom, "cannot reserve " + std::to_string(bytes) + " bytes for " + name);
   begin = static_cast<std::byte*>(p);
+  if (counted) *counted += static_cast<int64_t>(bytes);
+  return Status::ok();
+}
+
+Status EncoderRoom::claim(const EncoderProgram& program, const std::string& name) {
+  if (!budget.is_set) return Status::ok();
+  const int64_t arena = std::max(budget.arena, program.plan.arena_bytes), needed = arena + *io_bytes,
+                more = needed - budget.taken, slot = states->bytes_per_slot();
+  if (more <= 0) return Status::ok();
+  if (more > budget.left) {
+    const int64_t slots = slot > 0 ? (more - budget.left + slot - 1) / slot : INT64_MAX;
+    const auto no_room = [&] {
+      return Status::error(Code::kNoRoom, name + ": one run needs " + std::to_string(needed) +
+                                              " bytes, of which the memory that was given has " +
+                                              std::to_string(budget.taken + std::max<int64_t>(0, budget.left)) +
+                                              " left beside a state of " + std::to_string(states->capacity()) +
+                                              " slots of " + std::to_string(slot) + " bytes");
+    };
+    if (budget.fixed_slots || slots >= states->capacity()) return no_room();
+    while (!states->space(SpaceKind::kAppend).cut(slots))
+      if (!prefixes || !prefixes->drop_oldest()) return no_room();
+    states->give_back();
+    budget.left += slots * slot;
+  }
+  budget.left -= more;
+  budget.taken = needed;
+  budget.arena = arena;
   return Status::ok();
 }
 
@@ -25,6 +54,7 @@ Status EncoderProgram::place(const EncoderRoom& room, const std::string& name) {
   if (plan.arena_bytes > room.arena_bytes)
     return Status::error(Code::kNoRoom, name + ": one run needs " + std::to_string(plan.arena_bytes) +
                                             " bytes of activations, more than " + std::to_string(room.arena_bytes));
+  io.counted = room.io_bytes;
   SITU_RETURN_IF_ERROR(io.reserve(plan, name));
   Regions regions = room.regions;
   regions.io = io.begin;

@@ -17,12 +17,30 @@
 
 namespace situ {
 
+struct EncoderProgram;
+class PrefixCache;
+
+// What encoders take of a budget of memory: as much as the one that takes most, and what the host writes for all.
+struct EncoderBudget {
+  bool is_set = false;
+  bool fixed_slots = false;  // of the state: somebody has asked for so many
+  int64_t left = 0;          // beside all slots
+  int64_t taken = 0, arena = 0;
+};
+
 // Where encoders of a model run, one at a time: what a suspended one has computed stays there.
 struct EncoderRoom {
   Regions regions;  // but for io
   int64_t arena_bytes = 0;
   Executor* executor = nullptr;
   Ledger* ledger = nullptr;
+  EncoderBudget budget = {};
+  StatePool* states = nullptr;
+  PrefixCache* prefixes = nullptr;                                                             // null: there is none
+  std::shared_ptr<std::atomic<int64_t>> io_bytes = std::make_shared<std::atomic<int64_t>>(0);  // of programs
+  // Before a run, on the thread that steps: where the budget has not left what the program needs, the state gives its
+  // last slots, for ever. Error kNoRoom: sequences have them, or there are too few.
+  Status claim(const EncoderProgram& program, const std::string& name);
   bool always_suspended = false;  // for tests: at every barrier
   const void* taken_by = nullptr;
   bool take(const void* by) {
@@ -38,6 +56,7 @@ struct EncoderRoom {
 struct IoMemory {
   std::byte* begin = nullptr;
   size_t bytes = 0;
+  std::shared_ptr<std::atomic<int64_t>> counted;  // null: nowhere
   IoMemory() = default;
   IoMemory(const IoMemory&) = delete;
   IoMemory& operator=(const IoMemory&) = delete;

@@ -173,7 +173,9 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   e->room_ = {{e->memory_ + step_arena, nullptr, e->states_.get()},
               e->arena_bytes_ - step_arena,
               e->executor_.get(),
-              &e->ledger_};
+              &e->ledger_,
+              e->encoder_budget(options, step_arena),
+              e->states_.get()};
   e->builder_ = std::make_unique<ProgramBuilder>(e->pool_->threads());
   if (e->encoder_) e->encoder_->place(e->room_, *e->builder_);
   if (e->media_) {
@@ -190,6 +192,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   if (one_run) e->states_->space(SpaceKind::kAppend).spread();
   if (!whole && !one_run && !e->encoder_)
     e->prefixes_ = std::make_unique<PrefixCache>(*e->states_, kKeptContexts * capacity);
+  e->room_.prefixes = e->prefixes_.get();
   e->packs_ = {packs.bytes() - packs.written_bytes(), packs.written_bytes(), cache.file().string(), ""};
   if (std::optional<PackSave> save = cache.finish()) e->saver_.save(std::move(*save));
   return e;
@@ -227,6 +230,20 @@ Status InPlaceEngine::reserve(StatePool::Capacity capacity, bool exact) {
     return Status::error(Code::kNoRoom, "cannot reserve " + std::to_string(memory_bytes_) + " bytes for activations");
   memory_ = static_cast<std::byte*>(p);
   return Status::ok();
+}
+
+// What is left for encoders whose programs come after the load; one that is there was counted.
+EncoderBudget InPlaceEngine::encoder_budget(const EngineOptions& options, int64_t step_arena) const {
+  EncoderBudget budget{options.memory > 0, options.slots > 0, options.memory};
+  if (encoder_ && encoder_->plan()) {
+    budget.arena = encoder_->plan()->arena_bytes;
+    budget.taken = budget.arena + encoder_->plan()->io_bytes + 64;
+  }
+  budget.left -= weight_bytes_ + computed_bytes_ + step_arena + io_bytes() + budget.arena;
+  for (const SpaceKind kind : {SpaceKind::kAppend, SpaceKind::kSource, SpaceKind::kWhole})
+    budget.left -= states_->space(kind).capacity() * states_->slot_bytes(kind);
+  budget.left = std::max<int64_t>(0, budget.left);
+  return budget;
 }
 
 // What prompts with rows of encoders take beside the programs of text.
@@ -305,6 +322,10 @@ Result<StatePool::Capacity> InPlaceEngine::count_slots(const EngineOptions& opti
                              std::to_string(spare_tokens()) + " before it, and the " + std::to_string(chunk_ + batch_) +
                              " of a step: a chunk of " + std::to_string(chunk_) + " and " + std::to_string(batch_) +
                              " sequences)");
+    if (options.slots > *slots)
+      return Status::error(Code::kNoRoom, "a memory of " + std::to_string(options.memory) +
+                                              " bytes is too small for a state of " + std::to_string(options.slots) +
+                                              " slots: it leaves room for " + std::to_string(*slots));
     all.append = *slots;
     room = options.memory - weight_bytes_ - computed_bytes_ - arena_bytes_ - io_bytes() - one;
   } else {

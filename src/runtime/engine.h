@@ -171,6 +171,7 @@ class InPlaceEngine {
   std::vector<const Plan*> step_plans() const;
   std::vector<const Plan*> encoder_plans() const;
   Result<StatePool::Capacity> count_slots(const EngineOptions& options, int64_t capacity) const;
+  EncoderBudget encoder_budget(const EngineOptions& options, int64_t step_arena) const;
   Result<Run> take_slots(Sequence& sequence, int64_t count, int64_t all);
   Status take_state_slot(Sequence& sequence, int64_t length, bool again = false);
   Status reserve(StatePool::Capacity capacity, bool exact);

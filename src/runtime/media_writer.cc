@@ -314,6 +314,7 @@ class MediaWriter::Run : public Encoding {
   // place. Else they are moved there.
   Status begin() {
     const Entry& e = *entry_;
+    SITU_RETURN_IF_ERROR(room_.claim(e, encoder().name));
     tensors_.clear();
     for (const Root& r : e.plan.ports)
       if (const Value& v = e.compiled.graph.values[r.value]; v.producer < 0)

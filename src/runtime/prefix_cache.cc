@@ -116,7 +116,16 @@ void PrefixCache::keep(std::span<const int64_t> tokens, const Sequence& sequence
     pool_.space(SpaceKind::kWhole).add_reference({known.slot, 1});
   }
   if (pool_.slot_bytes(SpaceKind::kWhole) == 0) grow(root, tokens, sequence);
-  while (tokens_ > most_) drop_oldest();
+  while (slots_ > most_) drop_oldest();
+}
+
+// Precondition: nodes_of_ is large enough.
+void PrefixCache::hold(const std::vector<Run>& runs) {
+  for (const Run& r : runs) {
+    pool_.space(SpaceKind::kAppend).add_reference(r);
+    for (int64_t s = r.first_slot; s < r.first_slot + r.length; ++s)
+      if (nodes_of_[static_cast<size_t>(s)]++ == 0) ++slots_;
+  }
 }
 
 // The node below `root` where `tokens`, which `sequence` begins with, end.
@@ -131,9 +140,10 @@ PrefixCache::Node* PrefixCache::grow(Node* root, std::span<const int64_t> tokens
       leaf->tokens.assign(rest.begin(), rest.end());
       leaf->runs = part_of(sequence.runs(), at, end);
       leaf->parent = node;
+      for (const Run& r : leaf->runs)
+        nodes_of_.resize(std::max(nodes_of_.size(), static_cast<size_t>(r.first_slot + r.length)));
       Node& kept = *node->children.emplace(rest[0], std::move(leaf)).first->second;
-      for (const Run& r : kept.runs) pool_.space(SpaceKind::kAppend).add_reference(r);
-      tokens_ += end - at;
+      hold(kept.runs);
       put_newest(&kept);
       use(&kept);
       return &kept;
@@ -153,9 +163,12 @@ PrefixCache::Node* PrefixCache::grow(Node* root, std::span<const int64_t> tokens
 bool PrefixCache::drop_oldest() {
   Node* const oldest = oldest_;
   if (!oldest) return false;
-  for (const Run& r : oldest->runs) pool_.space(SpaceKind::kAppend).release(r);
+  for (const Run& r : oldest->runs) {
+    pool_.space(SpaceKind::kAppend).release(r);
+    for (int64_t s = r.first_slot; s < r.first_slot + r.length; ++s)
+      if (--nodes_of_[static_cast<size_t>(s)] == 0) --slots_;
+  }
   if (oldest->whole >= 0) pool_.space(SpaceKind::kWhole).release({oldest->whole, 1});
-  tokens_ -= static_cast<int64_t>(oldest->tokens.size());
   take_out(oldest);
   oldest->parent->children.erase(oldest->parent->children.find(oldest->tokens[0]));
   return true;

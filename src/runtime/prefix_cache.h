@@ -27,7 +27,7 @@ struct PrefixTree {
 // keeps a beginning of what it was to keep.
 class PrefixCache {
  public:
-  // At most a quarter of the slots is kept, and `most` tokens.
+  // At most a quarter of the slots is kept, and `most` of them.
   explicit PrefixCache(StatePool& pool, int64_t most = INT64_MAX)
       : pool_(pool), most_(std::min(most, pool.capacity() / 4)) {}
   ~PrefixCache();
@@ -45,7 +45,7 @@ class PrefixCache {
   // Gives up the end of the beginning that was used longest ago. Its slots are free once no sequence holds them. False:
   // nothing is kept. Allocates nothing.
   bool drop_oldest();
-  int64_t tokens() const { return tokens_; }  // that are kept
+  int64_t slots() const { return slots_; }  // that are kept, be it in several trees
 
  private:
   struct Node {
@@ -57,6 +57,7 @@ class PrefixCache {
     int64_t whole = -1;  // slot of the whole states after these tokens; -1: they are not known
   };
   static Node* child_of(Node* node, int64_t token);
+  void hold(const std::vector<Run>& runs);
   void split(Node* node, size_t length);
   Node* grow(Node* root, std::span<const int64_t> tokens, const Sequence& sequence);
   void use(Node* node);
@@ -69,7 +70,8 @@ class PrefixCache {
   std::map<Tree, Node> roots_;
   // A child is always older than its parent, so that the oldest of all is a leaf.
   Node *oldest_ = nullptr, *newest_ = nullptr;
-  int64_t tokens_ = 0;
+  std::vector<uint16_t> nodes_of_;  // by slot, as far as any was kept: how many nodes have it
+  int64_t slots_ = 0;               // that a node has
 };
 
 }  // namespace situ

@@ -59,8 +59,26 @@ TEST_F(PrefixCacheTest, FindsTheLongestBeginning) {
   EXPECT_EQ(run({1, 2, 5, 7, 8}), 3);
   EXPECT_EQ(run({2, 1}), 0);
   EXPECT_EQ(run({1}), 1);
-  EXPECT_EQ(cache_->tokens(), 4 + 1 + 1 + 2 + 2);  // nothing twice
+  EXPECT_EQ(cache_->slots(), 4 + 1 + 1 + 2 + 2);  // nothing twice
   EXPECT_EQ(pool_->free_slots(), 64 - 10);
+}
+
+TEST_F(PrefixCacheTest, SlotsOfSeveralTreesCountOnce) {
+  start(64);
+  const Tokens prompt = {1, 2, 3, 4};
+  run(prompt);
+  Sequence s = cache_->find(prompt);
+  ASSERT_TRUE(s.append(2).is_ok());
+  cache_->keep(Tokens{1, 2, 3, 4, 5, 6}, s, {.answers = true});
+  s.clear();
+  EXPECT_EQ(cache_->slots(), 6);
+  EXPECT_EQ(pool_->free_slots(), 64 - 6);
+  EXPECT_TRUE(cache_->drop_oldest());  // of the first tree, whose slots the other has too
+  EXPECT_EQ(cache_->slots(), 6);
+  EXPECT_TRUE(cache_->drop_oldest());
+  EXPECT_FALSE(cache_->drop_oldest());
+  EXPECT_EQ(cache_->slots(), 0);
+  EXPECT_EQ(pool_->free_slots(), 64);
 }
 
 TEST_F(PrefixCacheTest, WhatLostTokensIsNotKept) {
@@ -69,7 +87,7 @@ TEST_F(PrefixCacheTest, WhatLostTokensIsNotKept) {
   ASSERT_TRUE(s.append(6).is_ok());
   s.drop(4, 1);
   cache_->keep(Tokens{1, 2, 3, 4, 5, 6}, s);
-  EXPECT_EQ(cache_->tokens(), 0);
+  EXPECT_EQ(cache_->slots(), 0);
   EXPECT_EQ(cache_->find(Tokens{1, 2, 3}).length(), 0);
 }
 
@@ -79,7 +97,7 @@ TEST_F(PrefixCacheTest, TheOldestMakesRoom) {
   run({4, 5, 6});
   run({1, 2});  // used again
   EXPECT_EQ(run({7, 8, 9, 10}), 0);
-  EXPECT_LE(cache_->tokens(), 8);
+  EXPECT_LE(cache_->slots(), 8);
   EXPECT_EQ(run({1, 2, 3}), 3);
   EXPECT_EQ(run({4, 5, 6}), 0);
 }
@@ -151,7 +169,7 @@ TEST_F(PrefixCacheTest, AsACacheOfAllPromptsWouldFind) {
     ASSERT_EQ(run(tokens), longest);
     prompts.push_back(tokens);
   }
-  EXPECT_EQ(pool_->free_slots(), 100000 - cache_->tokens());
+  EXPECT_EQ(pool_->free_slots(), 100000 - cache_->slots());
   while (cache_->drop_oldest()) {
   }
   EXPECT_EQ(pool_->free_slots(), 100000);
@@ -164,7 +182,7 @@ TEST_F(PrefixCacheTest, FewSlots) {
     Tokens tokens(1 + random() % 12);
     for (int64_t& t : tokens) t = static_cast<int64_t>(random() % 3);
     run(tokens);
-    ASSERT_EQ(pool_->free_slots(), 24 - cache_->tokens());
+    ASSERT_EQ(pool_->free_slots(), 24 - cache_->slots());
   }
 }
 

@@ -92,6 +92,14 @@ int64_t Space::find_stretch(int64_t count) const {
   return -1;
 }
 
+bool Space::cut(int64_t count) {
+  const int64_t end = capacity_ - count;
+  if (end < 0 || free_from(end, count) < count) return false;
+  std::atomic_ref(capacity_).store(end, std::memory_order_relaxed);
+  free_ -= count;
+  return true;
+}
+
 bool Space::fits(int64_t count) const { return find_stretch(count) >= 0; }
 
 Run Space::allocate_stretch(int64_t count) {

@@ -6,6 +6,7 @@
 //   whole   a slot holds all of a state (convolutions, recurrences); a step reads one slot and writes another
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -34,7 +35,8 @@ constexpr int64_t kWholeSlotsPerSequence = kKeptSteps + kWrittenStates;
 class Space {
  public:
   explicit Space(int64_t capacity = 0);
-  int64_t capacity() const { return capacity_; }
+  // Any thread.
+  int64_t capacity() const { return std::atomic_ref(const_cast<int64_t&>(capacity_)).load(std::memory_order_relaxed); }
   int64_t free_slots() const { return free_; }
   // Slots below this one were in use since the last call of forget_unused().
   int64_t used() const { return static_cast<int64_t>(references_.size()); }
@@ -47,6 +49,8 @@ class Space {
   Run allocate(int64_t count, int64_t after);
   // The first `count` consecutive slots that are free, or length 0.
   Run allocate_stretch(int64_t count);
+  // Has fewer slots for ever: without the last `count`, which must be free, or it stays as it is (false).
+  bool cut(int64_t count);
   // Whether there are so many.
   bool fits(int64_t count) const;
   // Whether several have the slot, which somebody has.

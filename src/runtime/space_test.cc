@@ -56,6 +56,27 @@ TEST(StatePool, SlotsThatWereUsedComeFirst) {
   EXPECT_EQ(pool->free_slots(), 64 * 256);
 }
 
+TEST(StatePool, TheLastSlotsAreCutOffOnceTheyAreFree) {
+  const auto pool = pool_of(64);
+  Space& space = pool->space(SpaceKind::kAppend);
+  Sequence a(*pool), b(*pool);
+  ASSERT_TRUE(a.append(20).is_ok());
+  ASSERT_TRUE(b.append(40).is_ok());
+  EXPECT_FALSE(space.cut(10));
+  EXPECT_FALSE(space.cut(100));
+  EXPECT_EQ(pool->capacity(), 64);
+  b.clear();
+  EXPECT_TRUE(space.cut(10));
+  EXPECT_EQ(pool->capacity(), 54);
+  EXPECT_EQ(pool->free_slots(), 34);
+  while (a.length() < 54) ASSERT_TRUE(a.append(54).is_ok());
+  EXPECT_FALSE(a.append(1).is_ok());
+  EXPECT_EQ(*slots_of(a).rbegin(), 53);
+  pool->give_back();
+  a.clear();
+  EXPECT_EQ(pool->free_slots(), 54);
+}
+
 TEST(StatePool, EverySlotIsFoundInPieces) {
   const auto pool = pool_of(64);
   std::vector<Sequence> singles;

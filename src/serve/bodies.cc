@@ -260,6 +260,14 @@ Fault fault_of(const Asked& asked, const Status& status) {
   return f;
 }
 
+std::optional<Fault> too_many_prompts(const Asked& asked, int64_t most, const std::string& where) {
+  const int64_t prompts = std::ssize(asked.requests);
+  if (prompts <= most) return std::nullopt;
+  return Fault{
+      400, std::to_string(prompts) + " prompts are more than may run and wait " + where + ": " + std::to_string(most),
+      "invalid_request_error", "prompt", "limit_exceeded"};
+}
+
 std::optional<Fault> fault_of(const Asked& asked, const Result<Generation>& result) {
   if (!result.is_ok()) return fault_of(asked, result.status());
   std::string error = result->error;

@@ -76,6 +76,8 @@ OrFault<Asked> read_body(Route route, const Json& body, const Model& model, cons
 // Of what Model::submit refuses (kBusy: status 503), or of an answer that failed: its error, or the end kError.
 // Messages have no paths.
 Fault fault_of(const Asked& asked, const Status& status);
+// Of a list of more prompts than `most`, which may run and wait where `where` says.
+std::optional<Fault> too_many_prompts(const Asked& asked, int64_t most, const std::string& where);
 std::optional<Fault> fault_of(const Asked& asked, const Result<Generation>& result);
 
 // What an answer, and each of its chunks, begins with.

@@ -20,11 +20,12 @@ using serve::OrFault;
 struct OpenAiAnswer::Impl {
   explicit Impl(const Model& of) : model(of) {}
   Model model;
+  std::mutex turn;  // of who looks at the answer, never while it is waited for; of what follows
   int status = 200;
   bool streams = false;
   std::deque<std::string> ready;
   std::unique_ptr<BodyAnswer> answer;  // null: nothing runs
-  std::mutex mutex;
+  std::mutex mutex;                    // of news
   std::condition_variable changed;
   bool news = true;
 
@@ -38,6 +39,11 @@ struct OpenAiAnswer::Impl {
   }
   void begin(const std::string& url, const std::string& text, const std::string& model_name);
   void advance();
+  void tell() {
+    const std::lock_guard held(mutex);
+    news = true;
+    changed.notify_all();
+  }
 };
 
 void OpenAiAnswer::Impl::begin(const std::string& url, const std::string& text, const std::string& model_name) {
@@ -59,17 +65,17 @@ void OpenAiAnswer::Impl::begin(const std::string& url, const std::string& text, 
   }
   OrFault<serve::Asked> asked = serve::read_body(*route, body, model);
   if (const serve::Fault* f = std::get_if<serve::Fault>(&asked)) return fail(*f);
+  const Served& served = impl_of(model);
+  const int64_t most = served.queue_limit + std::min(served.running_limit, served.rows());
+  if (const std::optional<serve::Fault> f = too_many_prompts(std::get<serve::Asked>(asked), most, "in a model"))
+    return fail(*f);
   const bool stream = std::get<serve::Asked>(asked).stream;
   OrFault<std::unique_ptr<BodyAnswer>> begun = BodyAnswer::begin(
       model, std::move(std::get<serve::Asked>(asked)), {serve::new_id(*route), now_seconds(), name}, stream, "");
   if (const serve::Fault* f = std::get_if<serve::Fault>(&begun)) return fail(*f);
   streams = stream;
   answer = std::move(std::get<std::unique_ptr<BodyAnswer>>(begun));
-  answer->on_ready([this] {
-    const std::lock_guard held(mutex);
-    news = true;
-    changed.notify_all();
-  });
+  answer->on_ready([this] { tell(); });
 }
 
 void OpenAiAnswer::Impl::advance() {
@@ -93,25 +99,38 @@ OpenAiAnswer::OpenAiAnswer(OpenAiAnswer&&) noexcept = default;
 OpenAiAnswer& OpenAiAnswer::operator=(OpenAiAnswer&&) noexcept = default;
 OpenAiAnswer::~OpenAiAnswer() = default;
 
-int OpenAiAnswer::status() const { return impl_->status; }
+int OpenAiAnswer::status() const {
+  const std::lock_guard held(impl_->turn);
+  return impl_->status;
+}
 bool OpenAiAnswer::streams() const { return impl_->streams; }
-bool OpenAiAnswer::ended() const { return impl_->ready.empty() && !impl_->answer; }
+bool OpenAiAnswer::ended() const {
+  const std::lock_guard held(impl_->turn);
+  return impl_->ready.empty() && !impl_->answer;
+}
 
 void OpenAiAnswer::cancel() {
-  impl_->answer.reset();
-  impl_->ready.clear();
+  {
+    const std::lock_guard held(impl_->turn);
+    impl_->answer.reset();
+    impl_->ready.clear();
+  }
+  impl_->tell();  // who waits
 }
 
 std::optional<std::string> OpenAiAnswer::next(std::chrono::milliseconds patience) {
   Impl& m = *impl_;
   const Clock::time_point end = Clock::now() + patience;
+  std::unique_lock turn(m.turn);
   while (m.ready.empty()) {
     if (!m.answer) return std::nullopt;
+    turn.unlock();
     {
       std::unique_lock held(m.mutex);
       if (!m.changed.wait_until(held, end, [&] { return m.news; })) return std::nullopt;
       m.news = false;
     }
+    turn.lock();
     m.advance();
   }
   std::string piece = std::move(m.ready.front());

@@ -353,8 +353,11 @@ void Server::complete(Call& call, Route route) {
   if (const std::optional<Fault> f = beyond_limits(std::get<Json>(body), options_.limits)) return refused(*f);
   OrFault<std::string> name = model_of(std::get<Json>(body));
   if (const Fault* f = std::get_if<Fault>(&name)) return refused(*f);
-  OrFault<Hosted*> found = models_.find(
-      std::get<std::string>(name), route == Route::kChat ? HostedModels::Use::kChat : HostedModels::Use::kGenerate);
+  // Token ids in place of messages need no chat template.
+  const Json ids = std::get<Json>(body).value("prompt_token_ids", Json());
+  const bool templated = route == Route::kChat && ids.is_null();
+  OrFault<Hosted*> found =
+      models_.find(std::get<std::string>(name), templated ? HostedModels::Use::kChat : HostedModels::Use::kGenerate);
   if (const Fault* f = std::get_if<Fault>(&found)) return refused(*f);
   Hosted& hosted = *std::get<Hosted*>(found);
   call.model = hosted.name;
@@ -362,13 +365,9 @@ void Server::complete(Call& call, Route route) {
   if (const std::optional<Fault> f = take_media(call, std::get<Json>(body))) return refused(*f);
   OrFault<Asked> asked = read_body(route, std::get<Json>(body), *hosted.model, {options_.media_path});
   if (const Fault* f = std::get_if<Fault>(&asked)) return refused(*f);
-  const int64_t prompts = std::ssize(std::get<Asked>(asked).requests),
-                most = options_.queue + std::min(options_.max_running, impl_of(*hosted.model).rows());
-  if (prompts > most)
-    return refused({400,
-                    std::to_string(prompts) + " prompts are more than may run and wait here: " + std::to_string(most) +
-                        " (--max-running, --queue)",
-                    "invalid_request_error", "prompt", "limit_exceeded"});
+  const int64_t most = options_.queue + std::min(options_.max_running, impl_of(*hosted.model).rows());
+  if (const std::optional<Fault> f = too_many_prompts(std::get<Asked>(asked), most, "here (--max-running, --queue)"))
+    return refused(*f);
   for (Request& r : std::get<Asked>(asked).requests) r.options.prefix_cache = options_.prefix_cache;
   OrFault<std::unique_ptr<Answering>> answering =
       Answering::begin(*this, call, *hosted.model, std::move(std::get<Asked>(asked)));

@@ -126,7 +126,10 @@ def described(prompt: Prompt, options: Mapping[str, Any]) -> dict[str, Any]:
     """A prompt as the module has it. `options`: all of PROMPT_OPTIONS."""
     media = [*(_medium("image", i, n) for n, i in enumerate(_list(options["images"], "images"))),
              *(_medium("audio", s, n) for n, s in enumerate(_list(options["sounds"], "sounds")))]  # fmt: skip
-    arrays = [("array", text_of(name), np.ascontiguousarray(array)) for name, array in (options["arrays"] or {}).items()]
+    given = {} if options["arrays"] is None else options["arrays"]
+    if not isinstance(given, Mapping):
+        raise TypeError(f"arrays are a mapping of names and arrays, not {type(given).__name__}")
+    arrays = [("array", text_of(name), np.ascontiguousarray(array)) for name, array in given.items()]
     messages: list[dict[str, Any]] = []
     parts: list[tuple[Any, ...]] = []
     if is_conversation(prompt):

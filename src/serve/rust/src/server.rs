@@ -275,6 +275,8 @@ async fn serve(socket: Socket, peer: String, common: Arc<Common>, counted: Count
         }
         if stop.as_mut().is_some_and(|s| s.as_mut().poll(cx).is_ready()) {
             stop = None;
+            let busy = common.exchanges.at_work().contains(&Arc::as_ptr(&kill));
+            shared.idle.store(!busy, Ordering::Relaxed);
             connection.as_mut().graceful_shutdown();
         }
         if connection.as_mut().poll(cx).is_ready() {
@@ -372,13 +374,11 @@ async fn answer(
                 let late = Some((StatusCode::REQUEST_TIMEOUT, "the body did not come in time"));
                 let broken = Some((StatusCode::BAD_REQUEST, "the body is not what its header says"));
                 let fault = failed.map_or(late, |read| read.err().flatten().or(broken));
-                shared.unread.store(true, Ordering::Relaxed);
                 close = true;
                 common.handler.request(guard.id, b"", fault);
             }
         }
     } else if body.size_hint().lower() > 0 || !body.is_end_stream() {
-        shared.unread.store(true, Ordering::Relaxed);
         close = true;
     }
     let content = answered.await.unwrap_or_else(|_| {

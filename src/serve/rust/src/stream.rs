@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use tokio::time::{sleep, Sleep};
+use tokio::time::{sleep, Instant, Sleep};
 
 use crate::head_watch::HeadWatch;
 use crate::Handler;
@@ -82,14 +82,17 @@ impl Socket {
 #[derive(Default)]
 pub struct Shared {
     pub heads: Mutex<HeadWatch>,
-    /// A request is answered before its body was read: closing at once would reset the connection, and with it the
-    /// answer that is on its way.
-    pub unread: AtomicBool,
     /// The last exchange that began; 0: none did.
     pub exchange: AtomicU64,
+    /// It is closed between requests: nothing is on its way.
+    pub idle: AtomicBool,
 }
 
+/// Closing while bytes of the client are unread, or on their way, resets the connection, and with it the answer that
+/// is on its way. So what comes is read and forgotten until the client closes too, is silent for so long, or has sent
+/// for so long.
 const LINGER: Duration = Duration::from_millis(1000);
+const LONGEST_LINGER: Duration = Duration::from_secs(10);
 
 pub struct Stream {
     socket: Arc<Socket>,
@@ -97,7 +100,7 @@ pub struct Stream {
     handler: Handler,
     write_limit: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
-    linger: Option<Pin<Box<Sleep>>>,
+    linger: Option<(Pin<Box<Sleep>>, Instant)>, // until then at the latest
     own: Vec<u8>, // an answer in place of hyper's, as far as it is not written
 }
 
@@ -168,7 +171,6 @@ impl AsyncWrite for Stream {
         ready!(me.write_own(cx))?;
         if let Some(own) = with_body(bytes, &me.handler) {
             me.own = own;
-            me.shared.unread.store(true, Ordering::Relaxed);
             return Poll::Ready(Ok(bytes.len()));
         }
         let result = me.socket.poll_write(cx, bytes);
@@ -185,19 +187,20 @@ impl AsyncWrite for Stream {
         ready!(me.write_own(cx))?;
         if me.linger.is_none() {
             me.socket.shutdown()?;
-            if !me.shared.unread.load(Ordering::Relaxed) {
+            if me.shared.idle.load(Ordering::Relaxed) {
                 return Poll::Ready(Ok(()));
             }
-            me.linger = Some(Box::pin(sleep(LINGER)));
+            me.linger = Some((Box::pin(sleep(LINGER)), Instant::now() + LONGEST_LINGER));
         }
+        let Some((timer, end)) = me.linger.as_mut() else { return Poll::Ready(Ok(())) };
         let mut space = [0u8; 16384];
         loop {
-            if me.linger.as_mut().unwrap().as_mut().poll(cx).is_ready() {
+            if timer.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Ok(()));
             }
             let mut buf = ReadBuf::new(&mut space);
             match ready!(me.socket.poll_read(cx, &mut buf)) {
-                Ok(()) if !buf.filled().is_empty() => {}
+                Ok(()) if !buf.filled().is_empty() => timer.as_mut().reset((Instant::now() + LINGER).min(*end)),
                 _ => return Poll::Ready(Ok(())),
             }
         }
