@@ -112,7 +112,9 @@ class Finder {
   }
 
   // Where a state's rows are made with numbers that change with more lengths than tokens can be computed anew at: a
-  // token has other ones in a step that ends later.
+  // token has other ones in a step that ends later. What changes with each length (dynamic NTK, queries by their share
+  // of the length) is as it is written: rows stay what they were when they were made, as transformers has it, and what
+  // hangs on where a prompt is cut is found elsewhere.
   Status refuse_others() {
     if (often_.empty()) return Status::ok();
     for (const ValueId v : behind_rows_of_states()) {
@@ -166,11 +168,18 @@ class Finder {
         for (const ValueId in : n->in)
           if (in != kNoValue && often_.count(in) && seen.insert(in).second) open.push_back(in);
     }
+    if (with_each_length(nearest)) return Status::ok();
     const std::vector<int64_t> points = turning_points(graph_, lengths_, {v}).at;
     for (size_t i = 0; i < points.size() && i < kMostPoints; ++i) lengths.insert(points[i] + 2);
     return std::any_of(lengths.begin(), lengths.end(), [&](int64_t n) { return other_in_longer(v, n - 2); })
                ? too_often(nearest, v)
                : Status::ok();
+  }
+
+  bool with_each_length(ValueId v) {
+    const std::vector<int64_t> turns = v == kNoValue ? std::vector<int64_t>{} : values_.often(v);
+    return std::adjacent_find(turns.begin(), turns.end(), [](int64_t a, int64_t b) { return b == a + 1; }) !=
+           turns.end();
   }
 
   // Whether the token at `place` has other numbers in a step that ends with it than in one that goes on. Beyond the end

@@ -559,7 +559,7 @@ Result<std::vector<Model::Logits>> Model::step(std::span<const Feed> feeds, std:
     SITU_RETURN_IF_ERROR(
         impl_->between_steps([&] { return or_out_of_memory([&] { return impl_->step(fed, logits.data()); }); }));
     for (size_t i = 0; i < good.size(); ++i)
-      rows[number[i]] = good[i].refused.is_ok() ? Logits(good[i].logits[0]) : Logits(good[i].refused);
+      rows[number[i]] = good[i].refused.is_ok() ? Logits(good[i].logits[0]) : Logits(std::move(good[i].refused));
     return rows;
   });
 }
