@@ -339,7 +339,7 @@ class FilesBuiltAtOnce(unittest.TestCase):
     def test_share_no_local_names(self):
         cmake = read("src/CMakeLists.txt")
         ranges = re.search(r"foreach\(letters ([a-z -]+)\)", cmake).group(1).split()
-        alone = re.search(r"set_source_files_properties\(([^)]*) PROPERTIES SKIP_UNITY", cmake).group(1).split()
+        alone = re.search(r"set\(alone ([^)]*)\)", cmake).group(1).split()
         owners = {}
         for path in cpp():
             folder, name = Path(path).parts[-2:]
