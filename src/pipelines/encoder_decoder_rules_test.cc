@@ -10,7 +10,7 @@
 namespace situ {
 namespace {
 
-constexpr int64_t kVocabulary = 12;
+constexpr int64_t kTokensOfRules = 12;
 const std::vector<int64_t> kEncoderIds{3, 4, 5, 6, 3, 4};
 constexpr int64_t kEncoderSum = 25;
 
@@ -18,7 +18,7 @@ constexpr int64_t kEncoderSum = 25;
 std::vector<float> model(std::span<const int64_t> ids, int64_t encoder) {
   const int64_t last = ids.back(), position = static_cast<int64_t>(ids.size()) - 1;
   std::vector<float> logits;
-  for (int64_t v = 0; v < kVocabulary; ++v) {
+  for (int64_t v = 0; v < kTokensOfRules; ++v) {
     const int64_t coarse = (last * 7 + position * 5 + v * 11 + encoder * 3 + (last + v) * (position + 2)) % 23;
     const int64_t fine = (last * 5 + v * 3 + position * 2 + last * v) % 17;
     logits.push_back(static_cast<float>(coarse) / 4 - 3 + static_cast<float>(fine) / 128);
@@ -26,7 +26,7 @@ std::vector<float> model(std::span<const int64_t> ids, int64_t encoder) {
   return logits;
 }
 
-ModelFolder configured(const std::string& generation_config, bool encoder) {
+ModelFolder folder_of_rules(const std::string& generation_config, bool encoder) {
   testing::TempFolder folder;
   folder.write("model.onnx", "");
   const std::string is_encoder_decoder = encoder ? "true" : "false";
@@ -41,7 +41,7 @@ bool ends_with_end(const std::vector<int64_t>& ids, const std::vector<int64_t>& 
 }
 
 std::vector<int64_t> greedy(const ResolvedOptions& resolved, std::span<const int64_t> prompt) {
-  Sampler sampler(resolved.sampling, prompt, kVocabulary);
+  Sampler sampler(resolved.sampling, prompt, kTokensOfRules);
   std::vector<int64_t> ids;
   while (static_cast<int64_t>(ids.size()) < resolved.sampling.max_new_tokens) {
     ids.push_back(sampler.choose(model(sampler.ids(), resolved.encoder_decoder ? kEncoderSum : 0)).value());
@@ -54,8 +54,8 @@ std::vector<int64_t> greedy(const ResolvedOptions& resolved, std::span<const int
 // As BeamDecoder does it.
 BeamSearch::Answer best_of_beams(const ResolvedOptions& resolved, std::span<const int64_t> prompt) {
   BeamSearch search(resolved.beams);
-  std::vector<Sampler> samplers{Sampler(resolved.sampling, prompt, kVocabulary)};
-  std::vector<float> log_probabilities(kVocabulary);
+  std::vector<Sampler> samplers{Sampler(resolved.sampling, prompt, kTokensOfRules)};
+  std::vector<float> log_probabilities(kTokensOfRules);
   for (; !search.running().empty(); search.advance()) {
     std::vector<Sampler> next;
     for (const BeamSearch::Beam& beam : search.running()) {
@@ -354,10 +354,10 @@ const Recorded kDecoderOnly[] = {
 TEST(EncoderDecoderRules, GenerateAsTransformersDoes) {
   for (const Recorded& want : kEncoderDecoder) {
     SCOPED_TRACE(want.generation_config + std::string(want.prompt.empty() ? "" : " with a prompt"));
-    const ModelFolder folder = configured(want.generation_config, true);
+    const ModelFolder folder = folder_of_rules(want.generation_config, true);
     const std::vector<int64_t> prompt =
-        want.prompt.empty() ? std::vector<int64_t>{decoder_start_id(folder, kVocabulary).value()} : want.prompt;
-    Result<ResolvedOptions> resolved = resolve_options({}, folder, nullptr, kVocabulary);
+        want.prompt.empty() ? std::vector<int64_t>{decoder_start_id(folder, kTokensOfRules).value()} : want.prompt;
+    Result<ResolvedOptions> resolved = resolve_options({}, folder, nullptr, kTokensOfRules);
     ASSERT_TRUE(resolved.is_ok()) << resolved.status().message();
     ASSERT_TRUE(resolved->begin(prompt, kEncoderIds, 4096).is_ok());
     EXPECT_EQ(resolved->notes, std::vector<std::string>());
@@ -380,7 +380,7 @@ TEST(EncoderDecoderRules, ModelsWithoutAnEncoderFollowThoseOfTokens) {
     GenerateOptions options;
     options.max_new_tokens = 6;  // of files, only those of encoder-decoders say it
     Result<ResolvedOptions> resolved =
-        resolve_options(options, configured(want.generation_config, false), nullptr, kVocabulary);
+        resolve_options(options, folder_of_rules(want.generation_config, false), nullptr, kTokensOfRules);
     ASSERT_TRUE(resolved.is_ok()) << resolved.status().message();
     ASSERT_TRUE(resolved->begin(want.prompt, {}, 4096).is_ok());
     EXPECT_EQ(greedy(*resolved, want.prompt), want.ids);

@@ -12,28 +12,28 @@ namespace situ {
 namespace {
 
 using Ids = std::vector<int64_t>;
-constexpr int64_t kVocabulary = 8;
+constexpr int64_t kFewTokens = 8;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // Token i is followed by i + 1, or, less probably, by i + 2; the last one by the first.
 std::vector<float> chain() {
-  std::vector<float> table(kVocabulary * kVocabulary);
-  for (int64_t i = 0; i < kVocabulary; ++i) {
-    table[static_cast<size_t>(i * kVocabulary + (i + 1) % kVocabulary)] = 5;
-    table[static_cast<size_t>(i * kVocabulary + (i + 2) % kVocabulary)] = 4;
+  std::vector<float> table(kFewTokens * kFewTokens);
+  for (int64_t i = 0; i < kFewTokens; ++i) {
+    table[static_cast<size_t>(i * kFewTokens + (i + 1) % kFewTokens)] = 5;
+    table[static_cast<size_t>(i * kFewTokens + (i + 2) % kFewTokens)] = 4;
   }
   return table;
 }
 std::vector<float> chain_with(int64_t row, int64_t column, float value) {
   std::vector<float> table = chain();
-  for (int64_t c = 0; c < kVocabulary; ++c)
-    if (column < 0 || c == column) table[static_cast<size_t>(row * kVocabulary + c)] = value;
+  for (int64_t c = 0; c < kFewTokens; ++c)
+    if (column < 0 || c == column) table[static_cast<size_t>(row * kFewTokens + c)] = value;
   return table;
 }
 
 Model load(const std::vector<float>& table, LoadOptions options = {}) {
   const onnx::test::TempFolder folder;
-  folder.write("model.onnx", onnx::test::table_model(table, kVocabulary));
+  folder.write("model.onnx", onnx::test::table_model(table, kFewTokens));
   options.context_length = 64;
   options.threads = 1;
   Result<Model> model = Model::load(folder.path().string(), options);
@@ -63,7 +63,7 @@ const std::pair<std::vector<float>, const char*> kFailures[] = {
 const char* const kShort = "index out of range (5, limit 5)";
 std::vector<float> short_table() {
   std::vector<float> table = chain();
-  table.resize(5 * kVocabulary);
+  table.resize(5 * kFewTokens);
   return table;
 }
 
@@ -117,7 +117,7 @@ TEST(FailingAnswers, OfBeams) {
     EXPECT_EQ(a.output_ids.size(), g.output_ids.size());
   }
   EXPECT_FALSE(model.generate(Ids{4}, options, nullptr).is_ok());
-  std::vector<float> nothing(kVocabulary * kVocabulary, -kInfinity);
+  std::vector<float> nothing(kFewTokens * kFewTokens, -kInfinity);
   model = load(nothing);
   EXPECT_NE(model.generate(Ids{4}, options, nullptr).status().message().find("no token can be chosen after 0"),
             std::string::npos);
@@ -166,7 +166,7 @@ TEST(FailingAnswers, WrongPromptsAreSaidBeforeAnybodyIsAnswered) {
   Model model = load(chain());
   int calls = 0;
   const auto count = [&](size_t, const Event&) { return ++calls, true; };
-  for (const Ids& wrong : {Ids{}, Ids{kVocabulary}, Ids(65, 1)})
+  for (const Ids& wrong : {Ids{}, Ids{kFewTokens}, Ids(65, 1)})
     EXPECT_FALSE(model.generate(std::vector<Ids>{{0}, wrong}, tokens(4), count).is_ok());
   EXPECT_EQ(calls, 0);
 }
@@ -174,7 +174,7 @@ TEST(FailingAnswers, WrongPromptsAreSaidBeforeAnybodyIsAnswered) {
 // Counts that no memory holds are refused, or as many as there can be.
 TEST(Numbers, OfAnySize) {
   const onnx::test::TempFolder folder;
-  folder.write("model.onnx", onnx::test::table_model(chain(), kVocabulary));
+  folder.write("model.onnx", onnx::test::table_model(chain(), kFewTokens));
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   const std::pair<const char*, int64_t LoadOptions::*> counts[] = {{"a state of ", &LoadOptions::slots},
                                                                    {"", &LoadOptions::chunk}};

@@ -11,7 +11,7 @@
 namespace situ {
 namespace {
 
-constexpr int64_t kVocabulary = 300;
+constexpr int64_t kTokensDrawn = 300;
 
 const FolderTokenizer& tokenizer() {
   static const FolderTokenizer loaded = [] {
@@ -22,7 +22,7 @@ const FolderTokenizer& tokenizer() {
   return loaded;
 }
 
-ModelFolder configured(const std::string& generation_config, const std::string& genai_search = "") {
+ModelFolder drawing_folder(const std::string& generation_config, const std::string& genai_search = "") {
   testing::TempFolder folder;
   folder.write("model.onnx", "");
   folder.write("generation_config.json", generation_config);
@@ -31,12 +31,12 @@ ModelFolder configured(const std::string& generation_config, const std::string& 
   return open_model_folder(folder.path()).value();
 }
 
-Result<ResolvedOptions> resolve(const GenerateOptions& options, const ModelFolder& folder = {}) {
-  return resolve_options(options, folder, &tokenizer(), kVocabulary);
+Result<ResolvedOptions> resolve_drawing(const GenerateOptions& options, const ModelFolder& folder = {}) {
+  return resolve_options(options, folder, &tokenizer(), kTokensDrawn);
 }
 
 TEST(ResolveOptions, GreedyUnlessAskedOtherwise) {
-  EXPECT_FALSE(resolve({})->sampling.sample);
+  EXPECT_FALSE(resolve_drawing({})->sampling.sample);
   const std::function<void(GenerateOptions&)> asks[] = {
       [](GenerateOptions& o) { o.sample = true; }, [](GenerateOptions& o) { o.temperature = 1; },
       [](GenerateOptions& o) { o.top_k = 5; },     [](GenerateOptions& o) { o.top_p = 0.5; },
@@ -44,77 +44,77 @@ TEST(ResolveOptions, GreedyUnlessAskedOtherwise) {
   for (const auto& ask : asks) {
     GenerateOptions options;
     ask(options);
-    EXPECT_TRUE(resolve(options)->sampling.sample);
+    EXPECT_TRUE(resolve_drawing(options)->sampling.sample);
     options.temperature = 0;
-    EXPECT_FALSE(resolve(options)->sampling.sample);
+    EXPECT_FALSE(resolve_drawing(options)->sampling.sample);
   }
   GenerateOptions penalised;
   penalised.repetition_penalty = 1.5, penalised.seed = 3;
-  EXPECT_FALSE(resolve(penalised)->sampling.sample);
-  EXPECT_EQ(resolve(penalised)->sampling.repetition_penalty, 1.5f);
+  EXPECT_FALSE(resolve_drawing(penalised)->sampling.sample);
+  EXPECT_EQ(resolve_drawing(penalised)->sampling.repetition_penalty, 1.5f);
 }
 
 TEST(ResolveOptions, DrawsWhereTheFilesSaySo) {
-  const ModelFolder draws = configured(R"({"do_sample": true, "temperature": 0.7, "top_k": 9})"),
-                    greedy = configured(R"({"do_sample": false, "temperature": 0.7})");
+  const ModelFolder draws = drawing_folder(R"({"do_sample": true, "temperature": 0.7, "top_k": 9})"),
+                    greedy = drawing_folder(R"({"do_sample": false, "temperature": 0.7})");
   GenerateOptions o;
-  EXPECT_FALSE(resolve(o, draws)->sampling.sample);
+  EXPECT_FALSE(resolve_drawing(o, draws)->sampling.sample);
   o.sample_as_files = true;
   o.top_p = 0.5;
-  EXPECT_FALSE(resolve(o)->sampling.sample);
-  EXPECT_FALSE(resolve(o, greedy)->sampling.sample);
-  const SamplingOptions drawn = resolve(o, draws)->sampling;
+  EXPECT_FALSE(resolve_drawing(o)->sampling.sample);
+  EXPECT_FALSE(resolve_drawing(o, greedy)->sampling.sample);
+  const SamplingOptions drawn = resolve_drawing(o, draws)->sampling;
   EXPECT_TRUE(drawn.sample);
   EXPECT_EQ(drawn.temperature, 0.7f);
   EXPECT_EQ(drawn.top_k, 9);
   EXPECT_EQ(drawn.top_p, 0.5f);
-  EXPECT_FALSE(resolve(o, configured("{}", R"({"do_sample": false})"))->sampling.sample);
-  EXPECT_TRUE(resolve(o, configured("{}", R"({"do_sample": true})"))->sampling.sample);
+  EXPECT_FALSE(resolve_drawing(o, drawing_folder("{}", R"({"do_sample": false})"))->sampling.sample);
+  EXPECT_TRUE(resolve_drawing(o, drawing_folder("{}", R"({"do_sample": true})"))->sampling.sample);
   o.beams = 2;
-  EXPECT_FALSE(resolve(o, draws)->sampling.sample);
+  EXPECT_FALSE(resolve_drawing(o, draws)->sampling.sample);
   o.beams.reset();
   o.temperature = 0;
-  EXPECT_FALSE(resolve(o, draws)->sampling.sample);
+  EXPECT_FALSE(resolve_drawing(o, draws)->sampling.sample);
 }
 
 TEST(ResolveOptions, ChoicesAndScores) {
   GenerateOptions o;
   for (const int64_t n : {int64_t{0}, int64_t{-1}, int64_t{257}}) {
     o.choices = n;
-    EXPECT_NE(resolve(o).status().message().find("choices"), std::string::npos);
+    EXPECT_NE(resolve_drawing(o).status().message().find("choices"), std::string::npos);
   }
   o.choices = 2;
   o.beams = 2;
-  EXPECT_NE(resolve(o).status().message().find("choices"), std::string::npos);
+  EXPECT_NE(resolve_drawing(o).status().message().find("choices"), std::string::npos);
   o = {};
   o.max_new_tokens = 0;
-  EXPECT_FALSE(resolve(o).is_ok());
+  EXPECT_FALSE(resolve_drawing(o).is_ok());
   o.prompt_logprobs = 0;
-  EXPECT_TRUE(resolve(o).is_ok());
+  EXPECT_TRUE(resolve_drawing(o).is_ok());
   o.prompt_logprobs = -1;
-  EXPECT_NE(resolve(o).status().message().find("prompt_logprobs"), std::string::npos);
+  EXPECT_NE(resolve_drawing(o).status().message().find("prompt_logprobs"), std::string::npos);
 }
 
 TEST(ResolveOptions, DefaultsOfTheConfiguration) {
-  const ModelFolder folder = configured(
+  const ModelFolder folder = drawing_folder(
       R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "repetition_penalty": 1.05, "typical_p": 0.9})",
       R"({"top_k": 7, "top_p": 0.8, "min_p": 0.1, "no_repeat_ngram_size": 3, "temperature": "never read"})");
   // Greedy decoding, whatever do_sample says: penalties alone.
-  SamplingOptions s = resolve({}, folder)->sampling;
+  SamplingOptions s = resolve_drawing({}, folder)->sampling;
   EXPECT_FALSE(s.sample);
   EXPECT_EQ(s.repetition_penalty, 1.05f);
   EXPECT_EQ(s.no_repeat_ngram, 3);
   GenerateOptions options;
   options.repetition_penalty = 1, options.no_repeat_ngram = 0;
-  s = resolve(options, folder)->sampling;
+  s = resolve_drawing(options, folder)->sampling;
   EXPECT_EQ(s.repetition_penalty, 1);
   EXPECT_EQ(s.no_repeat_ngram, 0);
   options = {};
   options.beams = 2;
-  EXPECT_EQ(resolve(options, folder)->beams.repetition_penalty, 1.05f);
+  EXPECT_EQ(resolve_drawing(options, folder)->beams.repetition_penalty, 1.05f);
   options = {};
   options.sample = true;
-  s = resolve(options, folder)->sampling;
+  s = resolve_drawing(options, folder)->sampling;
   EXPECT_EQ(s.temperature, 0.6f);
   EXPECT_EQ(s.top_k, 20);
   EXPECT_EQ(s.top_p, 0.8);
@@ -123,17 +123,17 @@ TEST(ResolveOptions, DefaultsOfTheConfiguration) {
   EXPECT_EQ(s.repetition_penalty, 1.05f);
   EXPECT_EQ(s.no_repeat_ngram, 3);
   options.top_k = 0, options.temperature = 2, options.repetition_penalty = 1;
-  s = resolve(options, folder)->sampling;
+  s = resolve_drawing(options, folder)->sampling;
   EXPECT_EQ(s.top_k, 0);
   EXPECT_EQ(s.temperature, 2);
   EXPECT_EQ(s.repetition_penalty, 1);
   options = {};
   options.sample = true;
-  s = resolve(options)->sampling;
+  s = resolve_drawing(options)->sampling;
   EXPECT_EQ(s.temperature, 1);
   EXPECT_EQ(s.top_k, 50);
   EXPECT_EQ(s.top_p, 1);
-  EXPECT_EQ(resolve(options, configured(R"({"top_k": null})"))->sampling.top_k, 0);
+  EXPECT_EQ(resolve_drawing(options, drawing_folder(R"({"top_k": null})"))->sampling.top_k, 0);
 }
 
 TEST(ResolveOptions, DefaultsOfBeamsInTheConfiguration) {
@@ -146,28 +146,28 @@ TEST(ResolveOptions, DefaultsOfBeamsInTheConfiguration) {
   for (const auto& [value, meant] : says) {
     const std::string json =
         "{\"early_stopping\": " + std::string(value) + ", \"length_penalty\": 2, \"diversity_penalty\": 0.5}";
-    for (const ModelFolder& folder :
-         {configured(json), configured("{}", json), configured(json, R"({"early_stopping": "not read"})")}) {
-      const BeamOptions b = resolve(options, folder)->beams;
+    for (const ModelFolder& folder : {drawing_folder(json), drawing_folder("{}", json),
+                                      drawing_folder(json, R"({"early_stopping": "not read"})")}) {
+      const BeamOptions b = resolve_drawing(options, folder)->beams;
       EXPECT_EQ(b.early_stopping, meant) << value;
       EXPECT_EQ(b.length_penalty, 2);
       EXPECT_EQ(b.diversity_penalty, 0.5);
       GenerateOptions given = options;
       given.early_stopping = EarlyStopping::kNever, given.length_penalty = 1, given.diversity_penalty = 0;
-      const BeamOptions own = resolve(given, folder)->beams;
+      const BeamOptions own = resolve_drawing(given, folder)->beams;
       EXPECT_EQ(own.early_stopping, EarlyStopping::kNever);
       EXPECT_EQ(own.length_penalty, 1);
       EXPECT_EQ(own.diversity_penalty, 0);
       given = {};
       given.beams = 2;  // of one group
-      EXPECT_EQ(resolve(given, folder)->beams.diversity_penalty, 0);
+      EXPECT_EQ(resolve_drawing(given, folder)->beams.diversity_penalty, 0);
     }
   }
-  EXPECT_EQ(resolve(options)->beams.early_stopping, EarlyStopping::kAttainable);
+  EXPECT_EQ(resolve_drawing(options)->beams.early_stopping, EarlyStopping::kAttainable);
   for (const char* value : {"\"true\"", "1", "\"maybe\""}) {
-    const ModelFolder folder = configured("{\"early_stopping\": " + std::string(value) + "}");
-    EXPECT_TRUE(resolve({}, folder).is_ok());
-    const std::string message = resolve(options, folder).status().message();
+    const ModelFolder folder = drawing_folder("{\"early_stopping\": " + std::string(value) + "}");
+    EXPECT_TRUE(resolve_drawing({}, folder).is_ok());
+    const std::string message = resolve_drawing(options, folder).status().message();
     EXPECT_NE(message.find("generation_config.json: early_stopping should be true, false or \"never\", is " +
                            std::string(value)),
               std::string::npos)
@@ -190,12 +190,12 @@ TEST(ResolveOptions, WrongConfigurationsAreErrorsWhenTheyAreUsed) {
                                                        {"no_repeat_ngram_size", "-2"}};
   for (const auto& [field, value] : wrong) {
     SCOPED_TRACE(std::string(field) + " " + value);
-    const ModelFolder folder = configured("{\"" + std::string(field) + "\": " + value + "}");
+    const ModelFolder folder = drawing_folder("{\"" + std::string(field) + "\": " + value + "}");
     const bool penalty = std::string(field).find("repe") != std::string::npos;  // which hold in greedy decoding too
-    EXPECT_EQ(resolve({}, folder).is_ok(), !penalty);
+    EXPECT_EQ(resolve_drawing({}, folder).is_ok(), !penalty);
     GenerateOptions options;
     options.sample = true;
-    const Result<ResolvedOptions> refused = resolve(options, folder);
+    const Result<ResolvedOptions> refused = resolve_drawing(options, folder);
     ASSERT_FALSE(refused.is_ok());
     const std::string message = refused.status().message();
     EXPECT_NE(message.find("generation_config.json: " + std::string(field) + " should be"), std::string::npos)
@@ -203,7 +203,7 @@ TEST(ResolveOptions, WrongConfigurationsAreErrorsWhenTheyAreUsed) {
     EXPECT_TRUE(message.ends_with(std::string(", is ") + value)) << message;
     options.temperature = 1, options.top_k = 1, options.top_p = 1, options.min_p = 0, options.typical_p = 1,
     options.repetition_penalty = 1, options.no_repeat_ngram = 0;
-    EXPECT_TRUE(resolve(options, folder).is_ok());
+    EXPECT_TRUE(resolve_drawing(options, folder).is_ok());
   }
 }
 
@@ -247,7 +247,7 @@ TEST(ResolveOptions, WrongOptionsAreErrors) {
   for (const auto& [words, change] : wrong) {
     GenerateOptions options;
     change(options);
-    const Result<ResolvedOptions> refused = resolve(options);
+    const Result<ResolvedOptions> refused = resolve_drawing(options);
     ASSERT_FALSE(refused.is_ok()) << words;
     EXPECT_NE(refused.status().message().find(words), std::string::npos) << words << ": " << refused.status().message();
   }
@@ -261,12 +261,12 @@ TEST(ResolveOptions, EndsAndWords) {
   options.stop = {"x", "</s>"};  // the second is a special token, whose text is never there
   options.bad_words = {"he"};
   options.bad_words_ids = {{42}, {42, 1}, {7}};
-  ResolvedOptions resolved = resolve(options, folder).value();
+  ResolvedOptions resolved = resolve_drawing(options, folder).value();
   EXPECT_EQ(resolved.sampling.end_ids, (std::vector<int64_t>{42, 7, 259}));
   EXPECT_EQ(resolved.stop, (std::vector<std::string>{"x"}));
   EXPECT_EQ(resolved.sampling.bad_words, (std::vector<std::vector<int64_t>>{{42, 1}, {256}, {' ', 256}}));
   options.ignore_eos = true;
-  EXPECT_EQ(resolve(options, folder)->sampling.end_ids, (std::vector<int64_t>{7, 259}));
+  EXPECT_EQ(resolve_drawing(options, folder)->sampling.end_ids, (std::vector<int64_t>{7, 259}));
 }
 
 TEST(ResolveOptions, TurnsEndWhereTheTokenizersTokenSaysSo) {
@@ -280,7 +280,7 @@ TEST(ResolveOptions, TurnsEndWhereTheTokenizersTokenSaysSo) {
     GenerateOptions options;
     options.end_of_turn = end_of_turn;
     options.ignore_eos = ignore_eos;
-    return resolve_options(options, folder, &loaded, kVocabulary)->sampling.end_ids;
+    return resolve_options(options, folder, &loaded, kTokensDrawn)->sampling.end_ids;
   };
   using Ids = std::vector<int64_t>;
   for (const char* config : {R"({"eos_token": "</s>"})", R"({"eos_token": {"content": "</s>", "special": true}})"}) {
@@ -301,8 +301,8 @@ TEST(ResolveOptions, TextNeedsATokenizer) {
   for (const auto& ask : texts) {
     GenerateOptions options;
     ask(options);
-    EXPECT_TRUE(resolve(options).is_ok());
-    EXPECT_NE(resolve_options(options, {}, nullptr, kVocabulary).status().message().find("no tokenizer.json"),
+    EXPECT_TRUE(resolve_drawing(options).is_ok());
+    EXPECT_NE(resolve_options(options, {}, nullptr, kTokensDrawn).status().message().find("no tokenizer.json"),
               std::string::npos);
   }
 }
@@ -310,11 +310,11 @@ TEST(ResolveOptions, TextNeedsATokenizer) {
 TEST(ResolveOptions, SeedsThatAreNotGivenDiffer) {
   GenerateOptions options;
   options.sample = true;
-  const uint64_t first = resolve(options)->sampling.seed, second = resolve(options)->sampling.seed;
+  const uint64_t first = resolve_drawing(options)->sampling.seed, second = resolve_drawing(options)->sampling.seed;
   EXPECT_NE(first, second);
   EXPECT_LT(first, uint64_t{1} << 53);
   options.seed = ~uint64_t{0};
-  EXPECT_EQ(resolve(options)->sampling.seed, ~uint64_t{0});
+  EXPECT_EQ(resolve_drawing(options)->sampling.seed, ~uint64_t{0});
 }
 
 }  // namespace
