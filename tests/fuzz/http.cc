@@ -83,7 +83,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr size_t kMost = 64 << 10;  // what a socket takes without a reader
   static const Echo echo;
   const std::string answer = echo.ask({reinterpret_cast<const char*>(data), std::min(size, kMost)});
-  EXPECT_TRUE(answer.empty() || answer.starts_with("HTTP/1.1 ")) << answer;
+  EXPECT_TRUE(answer.empty() || answer.starts_with("HTTP/1.")) << answer;
   const std::string good = echo.ask("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
   EXPECT_TRUE(good.starts_with("HTTP/1.1 200 OK\r\n")) << good;
   return 0;
