@@ -34,18 +34,19 @@ class Echo final : public HttpHandler {
     http_ = std::move(*http);
   }
 
-  // All that comes back for these bytes.
+  // All that comes back for these bytes. The alarm by which the fuzzer's loop looks at its clock interrupts calls, those with a
+  // limit of time too.
   std::string ask(std::string_view bytes) const {
     const int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    EXPECT_EQ(connect(s, reinterpret_cast<const sockaddr*>(&address_), size_), 0);
+    EXPECT_EQ(TEMP_FAILURE_RETRY(connect(s, reinterpret_cast<const sockaddr*>(&address_), size_)), 0);
     const timeval patience{20, 0};
     setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-    static_cast<void>(!send(s, bytes.data(), bytes.size(), MSG_NOSIGNAL));
+    static_cast<void>(TEMP_FAILURE_RETRY(send(s, bytes.data(), bytes.size(), MSG_NOSIGNAL)));
     shutdown(s, SHUT_WR);
     std::string answer;
     char part[4096];
     ssize_t got = 0;
-    while ((got = recv(s, part, sizeof(part), 0)) > 0) answer.append(part, static_cast<size_t>(got));
+    while ((got = TEMP_FAILURE_RETRY(recv(s, part, sizeof(part), 0))) > 0) answer.append(part, static_cast<size_t>(got));
     EXPECT_FALSE(got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) << "the connection is not ended";
     close(s);
     return answer;
