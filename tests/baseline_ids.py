@@ -1,10 +1,11 @@
 """How many expected answers every model of ../shared gives, on each ISA and in each mode, against what baseline_ids.json holds.
 
-    python tests/baseline_ids.py [--situ build/situ] [--isa best|all|NAME ...] [--write] [FOLDER ...]
+    python tests/baseline_ids.py [--situ build/situ] [--isa best|all|NAME ...] [--modes MODE ...] [--write COMMIT] [FOLDER ...]
 
 A case counts where the ids are the expected ones, and in place only where no byte was copied. Modes: "in place", "naive",
 "beams" (three beams, in place). No count may fall: exit 0, else exit 1 with a line for each that fell. Without ../shared: 77.
 --isa      best (default): the best ISA that this CPU and the baseline have; all: every ISA that this CPU has; or names
+--modes    only these (all)
 --write    puts the counts into baseline_ids.json instead of comparing; those of other ISAs and folders stay
 FOLDER     only these, as the baseline names them: tiny/llama
 """
@@ -44,14 +45,14 @@ def answers(situ, isa, mode, case):
     return case.holds(answer["output_ids"], beams) and (mode == "naive" or answer["bytes_copied_per_token"] == 0)
 
 
-def count(situ, isas, folders):
+def count(situ, isas, modes, folders):
     """{folder: {ISA: {mode: [equal, cases]}}}. The long ones begin first; each run has one thread."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         runs = []
         for folder in folders:
             cases = golden.read_cases(folder)
             for isa in isas:
-                for mode in MODES:
+                for mode in modes:
                     asked = [c for c in cases if mode != "beams" or c.beams]
                     if asked:
                         runs.append((name_of(folder), isa, mode, [pool.submit(answers, situ, isa, mode, c) for c in asked]))
@@ -65,13 +66,13 @@ def name_of(folder):
     return folder.relative_to(golden.SHARED).as_posix()
 
 
-def fallen(baseline, counts, isas, folders):
+def fallen(baseline, counts, isas, asked, folders):
     """A line for each count that is lower than the baseline's, or that could not be taken."""
     lines = []
     for folder, of_isas in baseline.items():
         for isa, modes in of_isas.items():
             for mode, (before, cases) in modes.items():
-                if isa in isas and (not folders or folder in folders):
+                if isa in isas and mode in asked and (not folders or folder in folders):
                     now = counts.get(folder, {}).get(isa, {}).get(mode, [0, 0])[0]
                     if now < before:
                         lines.append(f"{folder}, {isa}, {mode}: {now} of {cases} cases equal, {before} before")
@@ -81,7 +82,7 @@ def fallen(baseline, counts, isas, folders):
 def write(baseline, counts, commit):
     for folder, of_isas in counts.items():
         for isa, modes in of_isas.items():
-            baseline.setdefault(folder, {})[isa] = modes
+            baseline.setdefault(folder, {}).setdefault(isa, {}).update(modes)
     rows = ",\n".join(f"  {json.dumps(folder)}: {json.dumps(baseline[folder])}" for folder in sorted(baseline))
     BASELINE.write_text(f'{{"commit": {json.dumps(commit)},\n "counts": {{\n{rows}\n }}}}\n')
 
@@ -110,6 +111,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--situ", default=str(Path(__file__).parent.parent / "build" / "situ"))
     parser.add_argument("--isa", nargs="+", default=["best"])
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--write", metavar="COMMIT", help="the commit that --situ was built from")
     parser.add_argument("folders", nargs="*")
     a = parser.parse_args()
@@ -120,14 +122,14 @@ def main():
     stored = json.loads(BASELINE.read_text()) if BASELINE.exists() else {"counts": {}}
     isas = chosen_isas(a.isa, available_isas(a.situ, folders[-1]), stored["counts"])
     start = time.monotonic()
-    counts = count(a.situ, isas, folders)
+    counts = count(a.situ, isas, a.modes, folders)
     equal, cases = (sum(n[i] for of_isas in counts.values() for modes in of_isas.values() for n in modes.values()) for i in (0, 1))
     took = f"{equal} of {cases} cases equal on {', '.join(isas)} in {time.monotonic() - start:.0f} s"
     if a.write:
         write(stored["counts"], counts, a.write)
         print(took)
         return
-    lines = fallen(stored["counts"], counts, isas, a.folders)
+    lines = fallen(stored["counts"], counts, isas, a.modes, a.folders)
     print("\n".join([*lines, f"{took}; {len(lines)} counts fell"]))
     sys.exit(1 if lines else 0)
 
