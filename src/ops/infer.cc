@@ -59,6 +59,8 @@ Status broadcast(InferContext& c, const Shape& a, const Shape& b, Shape* result)
       shape[i] = y;
     } else if (y == Dim(1)) {
       shape[i] = x;
+    } else if (x == y) {
+      shape[i] = x;
     } else {
       const std::string what = "broadcast of " + shape_str(a) + " and " + shape_str(b);
       SITU_RETURN_IF_ERROR(require_equal(c, what, x, y, &shape[i]));
