@@ -5,12 +5,12 @@ usage: arrivals.py MODEL GGUF [options]         MODEL: a folder; GGUF: the same 
 
 Requests with prompts of --prompt tokens and answers of --answer tokens, drawn alike for both as `situ bench` draws them. OpenVINO first
 answers all of them with --streams in flight: requests a second are its capacity. Then they arrive at --share of that, as a Poisson process,
-at OpenVINO and at `situ bench --rate`. Prints one JSON object: percentiles in ms of the time from arrival to the first token, and of the time
-between tokens of a request. Everything runs once before it is timed. Needs the package openvino-genai (bench/requirements.txt).
+at OpenVINO and at `situ bench --rate`. Everything runs once before it is timed. The result goes to bench/results/MACHINE/arrivals.json, a table to
+standard output: percentiles of the time from arrival to the first token, and of the time between tokens of a request. Needs the package
+openvino-genai (bench/requirements.txt). Run it while the machine has nothing else to do.
 """
 import argparse
 import importlib.metadata
-import json
 import math
 import os
 import sys
@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import machine  # noqa: E402
+import tables  # noqa: E402
 from engines import prompt_ids  # noqa: E402
 from engines.openvino import CACHE_GB, VOCABULARY  # noqa: E402
 from engines.situ import situ  # noqa: E402
@@ -147,10 +149,13 @@ def main():
     parser.add_argument("--rate", type=float, help="requests a second, instead")
     parser.add_argument("--batched-tokens", type=int, help="of a step of OpenVINO; else its own choice")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     a = parser.parse_args()
     rate, openvino = measured_openvino(a)
-    print(json.dumps({"requests_per_s": rate, "requests": a.requests, "prompt": a.prompt, "answer": a.answer, "threads": a.threads,
-                      "openvino": openvino, "situ": measured_situ(a, rate)}))
+    report = {"machine": machine.name(), "date": time.strftime("%Y-%m-%d"), "threads": a.threads, "model": Path(a.model).resolve().name, "requests_per_s": rate,
+              "requests": a.requests, "prompt": a.prompt, "answer": a.answer, "share": a.share, "engines": {"openvino-cb": openvino, "situ": measured_situ(a, rate)}}
+    tables.write_results(a.results, "arrivals", report)
+    print("\n".join(tables.arrival_lines(report)))
 
 
 if __name__ == "__main__":

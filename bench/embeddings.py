@@ -155,9 +155,7 @@ def main():
             first = rows if first is None else first
             if (far := np.abs(rows - first).max()) > 1e-4:
                 sys.exit(f"{engine}: embeddings differ by {far}")
-    file = a.results / machine.slug(machine.name()) / "embeddings.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    tables.write_results(a.results, "embeddings", report)
     print("\n".join(tables.embedding_lines(report)))
     return 0
 

@@ -250,9 +250,7 @@ def main():
             shutil.rmtree(a.folder / name)
     if a.write:
         return 0
-    file = a.results / machine.slug(machine.name()) / "experts.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    tables.write_results(a.results, "experts", report)
     print("\n".join(tables.expert_lines(report)))
     return 0
 

@@ -4,7 +4,8 @@
 One asyncio client on the same CPUs asks /v1/completions for streams: unique prompts, greedy, without an end token, lengths mixed alike for
 every server. In a closed loop (--clients 1,8,32,64: each asks again as soon as it is answered), and with arrivals at a rate (--rate requests a
 second; 0: 70% of what the last closed loop of llama-server gave). Prints a JSON object a run: tokens a second, percentiles of the time to the
-first token and of the time between tokens in ms, CPU seconds of client, server and the server's thread of HTTP.
+first token and of the time between tokens in ms, CPU seconds of client, server and the server's thread of HTTP. All of them go to
+bench/results/MACHINE/serve.json, a table to standard output in the end. Run it while the machine has nothing else to do.
 """
 
 import argparse
@@ -19,6 +20,10 @@ import sys
 import time
 from pathlib import Path
 
+import machine
+import tables
+
+RESULTS = Path(__file__).parent / "results"
 WORDS = "the boat harbour tide grey cat slept on an old wall and waited for rain while somebody counted waves again".split()
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -108,7 +113,7 @@ def measure(name, pid, what, load):
     figures = asyncio.run(load())
     took, after, now = time.monotonic() - start, cpu_of(pid), resource.getrusage(resource.RUSAGE_SELF)
     row = {"server": name, **what, "requests": figures.requests, "seconds": round(took, 1), "tokens_per_second": round(figures.tokens / took, 1), "requests_per_second": round(figures.requests / took, 3),
-           "first_ms": {p: percentile(figures.first, p / 100) for p in (50, 90, 99)}, "between_ms": {p: percentile(figures.between, p / 100) for p in (50, 90, 99)},
+           "first_ms": {f"p{p}": percentile(figures.first, p / 100) for p in (50, 90, 99)}, "between_ms": {f"p{p}": percentile(figures.between, p / 100) for p in (50, 90, 99)},
            "cpu_s": {"client": round(now.ru_utime + now.ru_stime - mine.ru_utime - mine.ru_stime, 2), "server": round(after[0] - before[0], 2), "http": round(after[1] - before[1], 2)}}
     print(json.dumps(row), flush=True)
     return row
@@ -155,7 +160,10 @@ def main():
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--rate", type=float, help="of arrivals; 0: 70%% of llama-server's requests a second")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--note", help="a sentence for the table")
+    parser.add_argument("--results", type=Path, default=RESULTS)
     a = parser.parse_args()
+    report = {"machine": machine.name(), "date": time.strftime("%Y-%m-%d"), "threads": a.threads, "model": Path(a.model).resolve().name, "seconds": a.seconds, "rows": []}
     clients = [int(n) for n in a.clients.split(",")]
     port, most = free_port(), max(clients)
     servers = {"situ": [a.situ, "serve", a.model, "--port", port, "--threads", a.threads, "--max-running", most]}
@@ -168,10 +176,15 @@ def main():
             pid = server.process.pid
             for count in clients:
                 row = measure(name, pid, {"clients": count}, lambda count=count: closed_loop(port, count, a.seconds, numbers))
+                report["rows"].append(row)
             if rate == 0 and name == "llama-server":
                 rate = 0.7 * row["requests_per_second"]
             if rate:
-                measure(name, pid, {"rate": round(rate, 3)}, lambda: arrivals(port, rate, a.seconds, numbers))
+                report["rows"].append(measure(name, pid, {"rate": round(rate, 3)}, lambda: arrivals(port, rate, a.seconds, numbers)))
+    if a.note:
+        report["note"] = a.note
+    tables.write_results(a.results, "serve", report)
+    print("\n".join(tables.serve_lines(report)))
 
 
 if __name__ == "__main__":

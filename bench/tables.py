@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from statistics import median
 
+import machine
 import plot
 
 MARK = "<!-- generated -->"
@@ -414,6 +415,41 @@ def embedding_lines(run):
     return lines + [f"| {EMBEDDERS[e]} | {number(rate)} | {faster[e]} |" for e, rate in rates.items()]
 
 
+SERVERS = {"situ": "`situ serve`", "llama-server": "llama-server"}
+
+
+def serve_lines(run):
+    """The loads in their order, servers side by side."""
+    loads = list(dict.fromkeys((row.get("clients"), row.get("rate")) for row in run["rows"]))
+    lines = [f"{run['machine']} ({run['date']}): {run['model']}, {run['threads']} threads for server and client, {run['seconds']:.0f} s a run.{' ' + run['note'] if 'note' in run else ''}", "",
+             "| | | tokens/s | first token, ms: p50 | p99 | between tokens, ms: p50 | p99 | HTTP thread, share of the server's CPU time |", "|---|---|" + "---:|" * 6]
+    for clients, rate in loads:
+        for row in run["rows"]:
+            if (row.get("clients"), row.get("rate")) == (clients, rate):
+                what = f"{clients} client{'s' if clients > 1 else ''}" if clients else f"{rate:.2f} requests/s"
+                http = f"{100 * row['cpu_s']['http'] / row['cpu_s']['server']:.1f}%" if row["server"] == "situ" else "-"
+                times = [row[kind][p] for kind in ("first_ms", "between_ms") for p in ("p50", "p99")]
+                lines.append("| " + " | ".join([what, SERVERS[row["server"]], number(row["tokens_per_second"]), *map(number, times), http]) + " |")
+    return lines
+
+
+def arrival_lines(run):
+    words = [f"{first:,} to {last:,}" for first, last in (run["prompt"], run["answer"])]
+    lines = [f"{run['machine']} ({run['date']}): {run['model']}, {run['threads']} threads, {run['requests']} requests at {run['requests_per_s']:.2f} a second ({100 * run['share']:.0f}% of what OpenVINO "
+             f"answers at most), prompts of {words[0]} tokens, answers of {words[1]}.", "", "| | first token, ms: p50 | p95 | p99 | between tokens, ms: p50 | p95 | p99 |", "|---|" + "---:|" * 6]
+    for engine in ("situ", "openvino-cb"):
+        of = run["engines"][engine]
+        lines.append("| " + " | ".join([ENGINES[engine], *(number(of[kind][p]) for kind in ("ttft_ms", "itl_ms") for p in ("p50", "p95", "p99"))]) + " |")
+    return lines
+
+
+def write_results(results, name, report):
+    """Of this machine, into RESULTS/MACHINE/NAME.json."""
+    file = Path(results) / machine.slug(report["machine"]) / f"{name}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
 def block_of(run, lines_of):
     """What one run of each machine says that has it."""
     def block(machines):
@@ -423,7 +459,8 @@ def block_of(run, lines_of):
 
 
 BLOCKS = {"peers": block_peers, "naive": block_naive, "machines": block_machines, "fixed_window": block_fixed_window, "cross_attention": block_cross_attention,
-          "speech": block_speech, "vision": block_vision, "experts": block_of("experts", expert_lines), "embeddings": block_of("embeddings", embedding_lines)}
+          "speech": block_speech, "vision": block_vision, "experts": block_of("experts", expert_lines), "embeddings": block_of("embeddings", embedding_lines),
+          "serve": block_of("serve", serve_lines), "arrivals": block_of("arrivals", arrival_lines)}
 
 
 def rewritten(text, machines):
