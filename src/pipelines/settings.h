@@ -23,8 +23,7 @@ struct Range {
   std::string instead_of(double value) const;
 };
 inline constexpr double kMostCount = int64_t{1} << 30;
-inline const Range kFinite{"a finite number", [](double x) { return std::isfinite(static_cast<float>(x)); }, false,
-                           true};
+inline const Range kFinite{"a finite number", [](double x) { return std::isfinite(static_cast<float>(x)); }};
 inline const Range kNotNegative{"a number of at least 0",
                                 [](double x) { return x >= 0 && std::isfinite(static_cast<float>(x)); }, false, true};
 inline const Range kPositive{"a number above 0",
