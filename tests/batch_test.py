@@ -238,10 +238,12 @@ class LinesTest(BatchTest):
         good = {"custom_id": "a", "method": "POST", "url": TEXT, "body": body}
         lines = ["{", "", "[1]", json.dumps(good), json.dumps(good), json.dumps({**good, "custom_id": None}), json.dumps({**good, "custom_id": "b", "url": "/v1/responses"}),
                  json.dumps({**good, "custom_id": "c", "method": "GET"}), json.dumps({**good, "custom_id": "d", "body": 3}), "\t ", '{"a": 1e999}', "7", '"' + "\\u00e9" + '"']
+        # A value that nothing can hold is the body's fault, as the server has it, where the custom_id can be told.
+        lines += [json.dumps({**good, "custom_id": "e", "body": {**body, "prompt": "a \ud83d"}}), json.dumps({**good, "custom_id": "f"}).replace('"a"', "-1e400"), json.dumps({**good, "custom_id": "\udc00"})]
         outputs = self.batch(lines)
         found = {o["id"]: o for o in outputs}
         self.assertEqual(len(outputs), len(lines) - 2)
-        for number in (1, 3, 11, 12, 13):
+        for number in (1, 3, 11, 12, 13, 16):
             o = found[f"batch_req_{number}"]
             self.assertEqual((o["custom_id"], o["response"], o["error"]["code"]), (None, None, "invalid_json"))
             self.assertIn(f"line {number}", o["error"]["message"])
@@ -254,7 +256,9 @@ class LinesTest(BatchTest):
 
         self.assertEqual(found["batch_req_4"]["response"]["status_code"], 200)
         self.assertEqual([refusal(n) for n in (5, 6, 7, 8, 9)], [("a", 400, "custom_id"), (None, 400, "custom_id"), ("b", 404, "url"), ("c", 405, "method"), ("d", 400, "body")])
-        self.assertEqual(len({o["response"]["request_id"] for o in outputs if o["response"]}), 6)
+        self.assertEqual([refusal(n) for n in (14, 15)], [("e", 400, None), ("f", 400, None)])
+        self.assertIn("\\ud83d", found["batch_req_14"]["response"]["body"]["error"]["message"])
+        self.assertEqual(len({o["response"]["request_id"] for o in outputs if o["response"]}), 8)
         # A refusal of a line whose custom_id another one has does not answer that one.
         out = self.folder / "repeated.jsonl"
         out.write_text("".join(json.dumps(o) + "\n" for o in outputs if o["id"] != "batch_req_4"))

@@ -42,5 +42,20 @@ class OpenAiTest(PythonTest):
             begun.wait()
             pieces.close()
             reader.join()
+        body = {"prompt": "Hi", "ignore_eos": True}
+        whole = situ.openai.begin("/v1/completions", {**body, "max_tokens": LONG - 10}, model)  # is one piece
+        left = []
+        reader = threading.Thread(target=lambda: left.extend(whole))
+        reader.start()
+        while not model.stats()["running"]:
+            time.sleep(0.001)
+        whole.close()
+        reader.join()
+        self.assertEqual(left, [])
+        answer = situ.openai.begin("/v1/completions", {**body, "max_tokens": 2}, model)
+        self.assertEqual((answer.streams, [a["usage"]["completion_tokens"] for a in answer]), (False, [2]))
+        with self.assertRaises(situ.openai.Refused) as refused:
+            next(situ.openai.begin("/v1/others", body, model))
+        self.assertEqual(refused.exception.status, 404)
         while model.stats()["running"]:
             time.sleep(0.001)

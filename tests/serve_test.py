@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 from pathlib import Path
@@ -526,6 +527,33 @@ class ProcessTest(ServeCase):
         self.assertIn("error", json.loads(events(text)[-1]))
         self.assertEqual(server.ended(), 1)
 
+    def test_requests_still_come_when_it_is_cut(self):
+        """On connections that there are, whose requests are being read, prepared or answered."""
+        server = Server(self.model, "--port", 0, "--drain", 0)
+        asked = [request_of({"content": "a " * 40000}, "/tokenize"), b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3]
+        begun, ended = [], []
+
+        def ask(request):
+            try:
+                with socket.create_connection(("127.0.0.1", server.port), PATIENCE) as s:
+                    while True:
+                        s.sendall(request)
+                        begun.append(s.recv(65536))
+                        if not begun[-1]:
+                            break
+            except ConnectionError:
+                pass
+            ended.append(request)
+
+        clients = [threading.Thread(target=ask, args=(asked[i % 2],)) for i in range(6)]
+        for client in clients:
+            client.start()
+        self.wait_for(lambda: len(begun) > 12)
+        self.assertIn(server.stop(), (0, 1))
+        for client in clients:
+            client.join()
+        self.assertEqual(len(ended), 6)
+
     def test_a_conversation_whatever_was_asked_before(self):
         """Four turns: each answer is what it is on a server that keeps nothing."""
         turns, answers = [], {}
@@ -598,6 +626,7 @@ class ProcessTest(ServeCase):
         other = self.folder / "other" / "model"
         shutil.copytree(self.model, other)
         self.refused(Run("serve", self.model, other, "--port", 0), "--alias", "'model'")
+        self.refused(Run("serve", self.model, "--alias", f"a\udcff={self.model}", "--port", 0), self.model, "UTF-8", "--alias")
         self.refused(Run("serve", self.folder / "nothing", "--port", 0), "nothing")
         self.refused(Run("serve", self.model, "--host", "0.0.0.0", "--port", 0), "--api-key-file")
         self.refused(Run("serve", "--port", 0), "model")

@@ -29,7 +29,6 @@ except ImportError:
     sys.exit(77)
 
 MOST = 64  # answers that a replica works at
-CALLS = {"/v1/chat/completions": situ.openai.chat, "/v1/completions": situ.openai.completions, "/v1/embeddings": situ.openai.embeddings}
 
 
 async def events(pieces: situ.openai.Pieces, waiting: ThreadPoolExecutor) -> AsyncIterator[str]:
@@ -54,16 +53,18 @@ class Replica:
         self.waiting = ThreadPoolExecutor(MOST)  # asyncio's own has few threads, which would be as many answers
 
     async def __call__(self, request: Request) -> Response:
-        call = CALLS.get(request.url.path)
-        if call is None or request.method != "POST":
-            return JSONResponse({"error": {"message": "there is no such call", "type": "not_found_error", "param": None, "code": None}}, 404)
+        if request.method != "POST":
+            return JSONResponse({"error": {"message": "calls are POST", "type": "invalid_request_error", "param": None, "code": "method_not_allowed"}}, 405)
+        loop = asyncio.get_running_loop()
+        pieces = await loop.run_in_executor(self.waiting, situ.openai.begin, request.url.path, await request.body(), self.model)
+        if pieces.streams:
+            return StreamingResponse(events(pieces, self.waiting), media_type="text/event-stream", headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         try:
-            answer: Any = await asyncio.get_running_loop().run_in_executor(self.waiting, call, await request.body(), self.model)
+            return JSONResponse(await loop.run_in_executor(self.waiting, next, pieces, None))
         except situ.openai.Refused as refused:
             return JSONResponse(refused.body, refused.status)
-        if isinstance(answer, dict):
-            return JSONResponse(answer)
-        return StreamingResponse(events(answer, self.waiting), media_type="text/event-stream", headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        finally:
+            pieces.close()  # a client that goes cancels this
 
 
 def main() -> None:

@@ -275,7 +275,8 @@ Status Batch::take_line(const Lines::Line& line) {
                      {"error", {{"code", "invalid_json"}, {"message", "line " + std::to_string(number_) + what}}}});
   };
   if (line.too_long) return invalid(" has more than " + std::to_string(kLongestLine) + " bytes");
-  const serve::OrFault<Json> read = serve::parse_body(line.text);
+  std::optional<Fault> inside;
+  const serve::OrFault<Json> read = serve::parse_body(line.text, &inside);
   if (const Fault* fault = std::get_if<Fault>(&read)) return invalid(": " + fault->message);
   const Json& request = std::get<Json>(read);
   const auto field = [&](const char* name) { return request.value(name, Json()); };
@@ -284,6 +285,9 @@ Status Batch::take_line(const Lines::Line& line) {
   };
   std::optional<std::string> custom_id;
   if (field("custom_id").is_string()) custom_id = field("custom_id").get<std::string>();
+  constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+  if (inside && (!custom_id || custom_id->find(kReplacement) != std::string::npos))
+    return invalid(": " + inside->message);
   const bool first = custom_id && custom_ids_.insert(*custom_id).second;
   if (answered_before_.has(id, first ? custom_id : std::nullopt)) {
     ++skipped_;
@@ -308,6 +312,7 @@ Status Batch::take_line(const Lines::Line& line) {
   const Json body = field("body");
   if (!body.is_object())
     return refuse(id, custom_id, wrong(400, "body", "body should be an object", missing_or("body")));
+  if (inside) return refuse(id, custom_id, *inside);
   if (embeds) return embed(id, custom_id, body);
   serve::OrFault<serve::Asked> asked = serve::read_body(*route, body, model_);
   if (const Fault* fault = std::get_if<Fault>(&asked)) return refuse(id, custom_id, *fault);

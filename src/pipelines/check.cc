@@ -99,7 +99,7 @@ void add_facts(const Model::Impl& m, OrderedJson* j) {
     (*j)["states"] = states_json(e);
     (*j)["recognised"] = found_json(e.compiled());
     (*j)["bytes_copied_per_token_planned"] = copied_per_token(e);
-    if (e.encoder() && !e.encoder()->plan())
+    if (e.encoder() && !e.encoder()->program())
       (*j)["notes"].push_back("the encoder is compiled when its arrays come: more may be refused then");
   } else {
     const TextEncoder& e = m.embedder->encoder();

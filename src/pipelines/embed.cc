@@ -48,6 +48,6 @@ Result<PairScores> Model::score(std::span<const TextPair> pairs) const {
 }
 
 bool Model::generates() const { return impl_->generates(); }
-bool Model::scores_pairs() const { return impl_->embedder && impl_->embedder->scores_pairs(); }
+bool Model::scores_pairs() const { return !generates() && impl_->embedder->scores_pairs(); }
 
 }  // namespace situ

@@ -52,7 +52,7 @@ OrderedJson copies_json(const Graph& g, const Plan& plan) {
   return list;
 }
 
-OrderedJson describe(const Model::Impl& m, int64_t budget) {
+OrderedJson describe(const Model::Impl& m, int64_t budget, const std::string& saving_problem) {
   const InPlaceEngine& e = *m.in_place;
   const Graph& g = e.compiled().graph;
   OrderedJson j;
@@ -77,7 +77,7 @@ OrderedJson describe(const Model::Impl& m, int64_t budget) {
       j["copies"][key] = copies_json(p.compiled->graph, *p.plan);
     }
   j["compiled later"] = OrderedJson::array();
-  if (e.encoder() && !e.encoder()->plan()) j["compiled later"].push_back("encode");
+  if (e.encoder() && !e.encoder()->program()) j["compiled later"].push_back("encode");
   if (const MediaWriter* media = e.media())
     for (const MediaEncoder& encoder : media->files().media) j["compiled later"].push_back(encoder.name);
   if (!e.media_problem().empty()) j["no pictures"] = e.media_problem();
@@ -85,11 +85,11 @@ OrderedJson describe(const Model::Impl& m, int64_t budget) {
   j["module"] = module_json(m);
   j["sequences"] = {
       {"in one step", m.rows_of_one()}, {"single tokens in one step", m.rows()}, {"one at a time", e.one_sequence()}};
-  const PackUse& packs = m.in_place->packs();
+  const PackUse& packs = e.packs();
   j["packed weights"] = {{"packed", packs.packed_bytes},
                          {"mapped", packs.mapped_bytes},
                          {"file", packs.file},
-                         {"not saved", packs.problem}};
+                         {"not saved", saving_problem}};
   j["notes"] = m.folder.notes;
   j["unsupported"] = OrderedJson::array();
   j["isa"] = kernels().isa;
@@ -99,13 +99,15 @@ OrderedJson describe(const Model::Impl& m, int64_t budget) {
 }  // namespace
 
 Result<std::string> inspect(const Model& model, int64_t memory) {
-  const Model::Impl& m = impl_of(model);
+  Model shared = model;
+  Model::Impl& m = impl_of(shared);
   SITU_RETURN_IF_ERROR(m.check_generates());
   if (!m.in_place)
     return Status::error(Code::kInvalidArgument, m.folder.model_file.string() + ": the naive mode places nothing");
   return or_out_of_memory([&]() -> Result<std::string> {
     m.in_place->finish_saving();
-    return json_text(describe(m, memory));
+    const std::string problem = m.in_place->saving_problem();
+    return json_text(m.between_steps([&] { return describe(m, memory, problem); }));
   });
 }
 

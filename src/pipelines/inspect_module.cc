@@ -175,8 +175,13 @@ OrderedJson program_json(const ProgramFacts& p) { return program_json(p, p.name,
 
 std::vector<ProgramFacts> programs_of(const InPlaceEngine& e) {
   std::vector<ProgramFacts> programs;
-  if (const SourceWriter* encoder = e.encoder())
-    programs.push_back({"encode", encoder->compiled(), encoder->plan(), encoder->kernel_calls()});
+  const auto add_encoder = [&](const std::string& name, std::shared_ptr<const EncoderProgram> p) {
+    if (!p)
+      programs.push_back({name});
+    else
+      programs.push_back({name, &p->compiled, &p->plan, p->kernel_calls(), p});
+  };
+  if (const SourceWriter* encoder = e.encoder()) add_encoder("encode", encoder->program());
   programs.push_back({"prompt", &e.compiled(), &e.prefill_plan(), e.prompt_kernel_calls()});
   programs.push_back({"token", &e.module().token, &e.decode_plan(), e.kernel_calls()});
   const MediaWriter* media = e.media();
@@ -184,10 +189,8 @@ std::vector<ProgramFacts> programs_of(const InPlaceEngine& e) {
   programs.push_back({"lookup", &media->lookup(), &media->lookup_plan(), media->lookup_kernel_calls()});
   programs.push_back({"behind", &e.cut().decoder, &e.behind_plan(), e.behind_kernel_calls()});
   for (size_t i = 0; i < media->files().media.size(); ++i) {
-    const MediaWriter::Entry* entry = media->newest(i);
-    ProgramFacts p{stem(media->files().media[i].name)};
-    if (entry && entry->program) p = {p.name, &entry->compiled, &entry->plan, entry->program->kernel_calls()};
-    programs.push_back(std::move(p));
+    const auto entry = media->newest(i);
+    add_encoder(stem(media->files().media[i].name), entry && entry->program ? entry : nullptr);
   }
   return programs;
 }

@@ -18,8 +18,9 @@ struct ProgramFacts {
   const Compiled* compiled = nullptr;
   const Plan* plan = nullptr;
   int64_t kernel_calls = 0;
+  std::shared_ptr<const EncoderProgram> held = nullptr;  // so that an encoder's stays, whatever is built meanwhile
 };
-// In the order in which they run.
+// In the order in which they run. Between steps.
 std::vector<ProgramFacts> programs_of(const InPlaceEngine& engine);
 
 // [{past, present, rule, type, shape, axis, bytes ...}]

@@ -22,7 +22,9 @@ Status Model::record(Trace* trace) const {
 
 void Model::finish_saving() const {
   if (impl_->in_place) impl_->in_place->finish_saving();
-  if (impl_->embedder) impl_->embedder->encoder().finish_saving();
+  // Made between two steps, when it is first asked for; then it stays.
+  Embedder* const embedder = impl_->between_steps([&] { return impl_->embedder.get(); });
+  if (embedder) embedder->encoder().finish_saving();
 }
 
 void Model::reset_ledger() const {

@@ -211,6 +211,10 @@ TEST(ResolveOptions, WrongOptionsAreErrors) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const std::pair<const char*, std::function<void(GenerateOptions&)>> wrong[] = {
       {"temperature should be a number of at least 0, is -1", [](GenerateOptions& o) { o.temperature = -1; }},
+      {"temperature should be a number of at least 0 in float32, is 1e+300",
+       [](GenerateOptions& o) { o.temperature = 1e300; }},
+      {"repetition_penalty should be a number above 0 in float32, is 1e-300",
+       [](GenerateOptions& o) { o.repetition_penalty = 1e-300; }},
       {"temperature", [](GenerateOptions& o) { o.temperature = NAN; }},
       {"temperature", [=](GenerateOptions& o) { o.temperature = kInfinity; }},
       {"top_k should be an integer from 0 to 1073741824, is -1", [](GenerateOptions& o) { o.top_k = -1; }},

@@ -1,5 +1,6 @@
 #include "pipelines/settings.h"
 
+#include <cmath>
 #include <sstream>
 
 namespace situ {
@@ -10,6 +11,12 @@ std::string text_of(double value) {
   return out.str();
 }
 std::string text_of(int64_t value) { return std::to_string(value); }
+
+std::string Range::instead_of(double value) const {
+  const auto as_float = static_cast<float>(value);
+  const bool lost = std::isfinite(value) && (!std::isfinite(as_float) || (value != 0 && as_float == 0));
+  return std::string(words) + (in_float && lost ? " in float32" : "");
+}
 
 void Settings::check_id(const std::string& name, int64_t id) {
   if (id < 0 || id >= vocabulary)

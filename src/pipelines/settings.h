@@ -18,14 +18,17 @@ std::string text_of(int64_t value);
 struct Range {
   const char* words;
   bool (*holds)(double);
-  bool integer = false;
+  bool integer = false, in_float = false;  // the second: any number that float32 holds
+  // What `value`, which is none, should be: one that is in the range but for float32 is told that.
+  std::string instead_of(double value) const;
 };
 inline constexpr double kMostCount = int64_t{1} << 30;
 inline const Range kFinite{"a finite number", [](double x) { return std::isfinite(static_cast<float>(x)); }};
 inline const Range kNotNegative{"a number of at least 0",
-                                [](double x) { return x >= 0 && std::isfinite(static_cast<float>(x)); }};
-inline const Range kPositive{
-    "a number above 0", [](double x) { return static_cast<float>(x) > 0 && std::isfinite(static_cast<float>(x)); }};
+                                [](double x) { return x >= 0 && std::isfinite(static_cast<float>(x)); }, false, true};
+inline const Range kPositive{"a number above 0",
+                             [](double x) { return static_cast<float>(x) > 0 && std::isfinite(static_cast<float>(x)); },
+                             false, true};
 inline const Range kShare{"a number above 0 and at most 1", [](double x) { return x > 0 && x <= 1; }};
 inline const Range kRatio{"a number from 0 to 1", [](double x) { return x >= 0 && x <= 1; }};
 inline const Range kCount{"an integer from 0 to 1073741824", [](double x) { return x >= 0 && x <= kMostCount; }, true};
@@ -45,7 +48,8 @@ struct Settings {
   template <typename T>
   void check(const std::string& name, T value, const Range& range) {
     if (!range.holds(static_cast<double>(value)))
-      refuse(Status::error(Code::kInvalidArgument, name + " should be " + range.words + ", is " + text_of(value)));
+      refuse(Status::error(Code::kInvalidArgument, name + " should be " + range.instead_of(static_cast<double>(value)) +
+                                                       ", is " + text_of(value)));
   }
   void check_id(const std::string& name, int64_t id);
   void check_ids(const std::string& name, const std::vector<int64_t>& ids) {
@@ -66,7 +70,9 @@ struct Settings {
     if (found->text == "null") return off;
     if (found->number && range.holds(*found->number) && (found->is_integer || !range.integer))
       return static_cast<T>(*found->number);
-    refuse(Status::error(Code::kInvalidArgument, found->where + " should be " + range.words + ", is " + found->text));
+    refuse(Status::error(
+        Code::kInvalidArgument,
+        found->where + " should be " + range.instead_of(found->number.value_or(0)) + ", is " + found->text));
     return fallback;
   }
   // The configuration's token ids, each of which may be outside the vocabulary; none where it says nothing, or null.

@@ -219,8 +219,7 @@ Treatment treatment_of(const Request& r) { return {r.interactive, false, r.prior
 Ticket::Ticket(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Ticket::Ticket(Ticket&&) noexcept = default;
 Ticket& Ticket::operator=(Ticket&& other) noexcept {
-  if (impl_) impl_->job->cancel();
-  impl_ = std::move(other.impl_);
+  const Ticket former(std::exchange(impl_, std::move(other.impl_)));
   return *this;
 }
 Ticket::~Ticket() {

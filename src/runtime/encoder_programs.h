@@ -94,12 +94,11 @@ class EncoderShelf {
     entries_.push_back(std::move(entry));
     if (entries_.size() > kMost) entries_.erase(entries_.begin());
   }
-  // Valid as long as no other one is built.
   template <typename Is>
-  const Entry* newest(Is is) const {
+  std::shared_ptr<const Entry> newest(Is is) const {
     const std::lock_guard held(mutex_);
     const auto found = std::find_if(entries_.rbegin(), entries_.rend(), [&](const auto& e) { return is(*e); });
-    return found == entries_.rend() ? nullptr : found->get();
+    return found == entries_.rend() ? nullptr : *found;
   }
 
  private:

@@ -36,10 +36,8 @@ Status too_large(const Plan& plan, const Graph& graph) {
       .or_reason(Reason::Kind::kSize);
 }
 
-int64_t largest(const std::vector<const Plan*>& plans) {
-  int64_t most = 0;
-  for (const Plan* plan : plans) most = std::max(most, plan->arena_bytes);
-  return most;
+int64_t largest(const std::vector<int64_t>& sizes) {
+  return sizes.empty() ? 0 : *std::max_element(sizes.begin(), sizes.end());
 }
 
 // Of the constants that steps read, each once.
@@ -89,7 +87,8 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
     SITU_RETURN_IF_ERROR(assign(&e->encoder_, SourceWriter::create(files, options, token, packs)));
   }
   std::vector<const Graph*> graphs{&prompt.graph, &token.graph};
-  if (e->encoder_ && e->encoder_->compiled()) graphs.push_back(&e->encoder_->compiled()->graph);
+  const std::shared_ptr<const EncoderProgram> encoder = e->built_encoder();
+  if (encoder) graphs.push_back(&encoder->compiled.graph);
   e->weight_bytes_ = files.weight_bytes();
   e->computed_bytes_ = std::max<int64_t>(0, constant_bytes(graphs) - e->weight_bytes_);
   e->ledger_.packed = prompt.packed_bytes + token.packed_bytes + packs.written_bytes();
@@ -151,9 +150,9 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
 #endif
   }
   // Of encoders that are compiled later, when extents are known, as much as there may be.
-  const bool later = (e->encoder_ && !e->encoder_->plan()) || e->media_;
-  const int64_t step_arena = (largest(e->step_plans()) + 63) / 64 * 64;
-  e->arena_bytes_ = step_arena + (later ? kMaxArenaBytes : largest(e->encoder_plans()));
+  const bool later = (e->encoder_ && !e->built_encoder()) || e->media_;
+  const int64_t step_arena = (largest(e->step_arenas()) + 63) / 64 * 64;
+  e->arena_bytes_ = step_arena + (later ? kMaxArenaBytes : largest(e->encoder_arenas()));
   e->memory_bytes_ =
       e->arena_bytes_ + e->prefill_plan_.io_bytes + e->decode_plan_.io_bytes + e->behind_plan_.io_bytes + 64;
   SITU_RETURN_IF_ERROR(e->reserve(*slots, options.slots > 0 || options.memory > 0));
@@ -193,7 +192,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   if (!whole && !one_run && !e->encoder_)
     e->prefixes_ = std::make_unique<PrefixCache>(*e->states_, kKeptContexts * capacity);
   e->room_.prefixes = e->prefixes_.get();
-  e->packs_ = {packs.bytes() - packs.written_bytes(), packs.written_bytes(), cache.file().string(), ""};
+  e->packs_ = {packs.bytes() - packs.written_bytes(), packs.written_bytes(), cache.file().string()};
   if (std::optional<PackSave> save = cache.finish()) e->saver_.save(std::move(*save));
   return e;
 }
@@ -215,7 +214,7 @@ Status InPlaceEngine::reserve(StatePool::Capacity capacity, bool exact) {
     return Status::ok();
   };
   SITU_RETURN_IF_ERROR(join(prefill_plan_));
-  if (encoder_ && encoder_->plan()) SITU_RETURN_IF_ERROR(join(*encoder_->plan()));
+  if (const auto encoder = built_encoder()) SITU_RETURN_IF_ERROR(join(encoder->plan));
   Result<std::unique_ptr<StatePool>> states = StatePool::create(layouts, capacity);
   // Address space may be limited too, where nobody has asked for so many slots.
   while (!states.is_ok() && !exact && capacity.append > capacity_) {
@@ -235,9 +234,9 @@ Status InPlaceEngine::reserve(StatePool::Capacity capacity, bool exact) {
 // What is left for encoders whose programs come after the load; one that is there was counted.
 EncoderBudget InPlaceEngine::encoder_budget(const EngineOptions& options, int64_t step_arena) const {
   EncoderBudget budget{options.memory > 0, options.slots > 0, options.memory};
-  if (encoder_ && encoder_->plan()) {
-    budget.arena = encoder_->plan()->arena_bytes;
-    budget.taken = budget.arena + encoder_->plan()->io_bytes + 64;
+  if (const auto encoder = built_encoder()) {
+    budget.arena = encoder->plan.arena_bytes;
+    budget.taken = budget.arena + encoder->plan.io_bytes + 64;
   }
   budget.left -= weight_bytes_ + computed_bytes_ + step_arena + io_bytes() + budget.arena;
   for (const SpaceKind kind : {SpaceKind::kAppend, SpaceKind::kSource, SpaceKind::kWhole})
@@ -357,26 +356,26 @@ int64_t InPlaceEngine::sequence_bytes(StateRule rule) const {
   return sum;
 }
 
-std::vector<const Plan*> InPlaceEngine::step_plans() const {
-  std::vector<const Plan*> plans{&prefill_plan_, &decode_plan_};
-  if (media_) plans.insert(plans.end(), {&media_->lookup_plan(), &behind_plan_});
-  return plans;
+std::vector<int64_t> InPlaceEngine::step_arenas() const {
+  std::vector<int64_t> sizes{prefill_plan_.arena_bytes, decode_plan_.arena_bytes};
+  if (media_) sizes.insert(sizes.end(), {media_->lookup_plan().arena_bytes, behind_plan_.arena_bytes});
+  return sizes;
 }
 
-std::vector<const Plan*> InPlaceEngine::encoder_plans() const {
-  std::vector<const Plan*> plans;
-  if (encoder_ && encoder_->plan()) plans.push_back(encoder_->plan());
+std::vector<int64_t> InPlaceEngine::encoder_arenas() const {
+  std::vector<int64_t> sizes;
+  if (const auto encoder = built_encoder()) sizes.push_back(encoder->plan.arena_bytes);
   for (size_t i = 0; media_ && i < media_->files().media.size(); ++i)
-    if (const MediaWriter::Entry* entry = media_->newest(i)) plans.push_back(&entry->plan);
-  return plans;
+    if (const auto entry = media_->newest(i)) sizes.push_back(entry->plan.arena_bytes);
+  return sizes;
 }
 
-int64_t InPlaceEngine::planned_arena_bytes() const { return largest(step_plans()) + largest(encoder_plans()); }
+int64_t InPlaceEngine::planned_arena_bytes() const { return largest(step_arenas()) + largest(encoder_arenas()); }
 
 int64_t InPlaceEngine::unshared_arena_bytes() const {
   int64_t sum = 0;
-  for (const auto& plans : {step_plans(), encoder_plans()})
-    for (const Plan* plan : plans) sum += plan->arena_bytes;
+  for (const auto& sizes : {step_arenas(), encoder_arenas()})
+    for (const int64_t bytes : sizes) sum += bytes;
   return sum;
 }
 
@@ -403,7 +402,6 @@ Result<int64_t> InPlaceEngine::slots_in(int64_t memory, int64_t arena) const {
 void InPlaceEngine::finish_saving() {
   if (media_) media_->finish_saving();
   saver_.finish();
-  packs_.problem = saver_.problem();
 }
 
 InPlaceEngine::~InPlaceEngine() {

@@ -33,7 +33,6 @@ bool is_needs_one_run(const Status& status);
 struct PackUse {
   int64_t mapped_bytes = 0, packed_bytes = 0;  // as a saved file has them; laid out by this process
   std::string file;                            // the saved one; empty: none was used
-  std::string problem;                         // why nothing was saved, known after finish_saving()
 };
 
 // In place. Thread-safety: one step at a time.
@@ -153,8 +152,10 @@ class InPlaceEngine {
   const PackUse& packs() const { return packs_; }
   // What constants take that passes computed or laid out, beyond the model's own size.
   int64_t computed_bytes() const { return computed_bytes_; }
-  // Waits for the thread that saves packed weights, if there is one: it takes a share of the machine.
+  // Waits for the thread that saves packed weights, if there is one: it takes a share of the machine. Any thread.
   void finish_saving();
+  // The same; why nothing was saved, else empty.
+  std::string saving_problem() { return saver_.problem(); }
   // Records the kernel calls of the next steps, until null is given.
   void set_trace(Trace* trace) {
     prefill_->set_trace(trace);
@@ -168,8 +169,9 @@ class InPlaceEngine {
   Status run(std::span<Segment> segments, int64_t wanted, float* to);
   Result<int64_t> run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool prompt, bool last, float* to,
                             int64_t all);
-  std::vector<const Plan*> step_plans() const;
-  std::vector<const Plan*> encoder_plans() const;
+  std::vector<int64_t> step_arenas() const;
+  std::vector<int64_t> encoder_arenas() const;
+  std::shared_ptr<const EncoderProgram> built_encoder() const { return encoder_ ? encoder_->program() : nullptr; }
   Result<StatePool::Capacity> count_slots(const EngineOptions& options, int64_t capacity) const;
   EncoderBudget encoder_budget(const EngineOptions& options, int64_t step_arena) const;
   Result<Run> take_slots(Sequence& sequence, int64_t count, int64_t all);

@@ -68,7 +68,7 @@ class MediaWriter {
     std::vector<int64_t> order;  // MediaGraph::take_order
   };
   // The program of an encoder that was used last; null: it was not run so far.
-  const Entry* newest(size_t encoder) const {
+  std::shared_ptr<const Entry> newest(size_t encoder) const {
     return shelf_.newest([&](const Entry& e) { return e.encoder == encoder; });
   }
   // Waits until packed weights of encoders are written.

@@ -10,7 +10,8 @@ namespace situ {
 // The thread yields to those that compute, a little: at nice 19 the end of a program waited for minutes on a busy
 // machine.
 void PackSaver::save(PackSave save) {
-  finish();
+  const std::lock_guard held(mutex_);
+  thread_.join();
   try {
     thread_ = ProcessThread([this, save = std::move(save)]() mutable {
       setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), 5);
@@ -21,7 +22,16 @@ void PackSaver::save(PackSave save) {
   }
 }
 
-void PackSaver::finish() { thread_.join(); }
+void PackSaver::finish() {
+  const std::lock_guard held(mutex_);
+  thread_.join();
+}
+
+std::string PackSaver::problem() {
+  const std::lock_guard held(mutex_);
+  thread_.join();
+  return problem_;
+}
 
 std::vector<PackSource> pack_sources(const ImportedModel& model) {
   std::vector<PackSource> sources;

@@ -1,6 +1,7 @@
 // Writes packed weights on a thread of its own: the first token does not wait for a disk.
 #pragma once
 
+#include <mutex>
 #include <string>
 
 #include "base/process_thread.h"
@@ -9,6 +10,7 @@
 
 namespace situ {
 
+// Any thread.
 class PackSaver {
  public:
   PackSaver() = default;
@@ -19,9 +21,11 @@ class PackSaver {
   // Waits for the one before.
   void save(PackSave save);
   void finish();
-  const std::string& problem() const { return problem_; }  // after finish(): why nothing was saved; else empty
+  // Waits too: why nothing was saved; else empty.
+  std::string problem();
 
  private:
+  std::mutex mutex_;  // of who waits for the thread, or begins it
   ProcessThread thread_;
   std::string problem_;
 };

@@ -33,12 +33,9 @@ class SourceWriter {
   int64_t most_rows() const { return most_rows_; }
   int64_t counted_rows() const { return counted_rows_ > 0 ? counted_rows_ : most_rows_; }
   // What runs for ids, or for the extents used last; null: nothing was compiled so far.
-  const EncoderProgram* program() const {
+  std::shared_ptr<const EncoderProgram> program() const {
     return shelf_.newest([](const Entry&) { return true; });
   }
-  const Compiled* compiled() const { return program() ? &program()->compiled : nullptr; }
-  int64_t kernel_calls() const { return program() ? program()->kernel_calls() : 0; }
-  const Plan* plan() const { return program() ? &program()->plan : nullptr; }
   bool takes_ids() const { return takes_ids_; }
 
  private:

@@ -46,8 +46,10 @@ struct BodyField {
 };
 std::span<const BodyField> body_fields();
 
-// JSON text to an object. Fault: it is none (code "invalid_json"), nested too deep, has too many values.
-OrFault<Json> parse_body(std::string_view text);
+// JSON text to an object. Fault: it is none (code "invalid_json"), nested too deep, has too many values, or has one
+// that nothing can hold: half of a surrogate pair, a number that is too large. `inside`: set for such a value; then the
+// object has U+FFFD or null in its place. Null: not wanted.
+OrFault<Json> parse_body(std::string_view text, std::optional<Fault>* inside = nullptr);
 // body.model; "": there is none. Fault: it is no string.
 OrFault<std::string> model_of(const Json& body);
 

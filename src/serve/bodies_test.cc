@@ -134,6 +134,31 @@ TEST(Bodies, BytesOfHalfACharacter) {
   EXPECT_EQ(content[1]["bytes"], Json::array({0xA9}));
 }
 
+// More tokens than the context has are as many as it leaves, whatever the number.
+TEST(Bodies, AnyNumberOfTokens) {
+  Model model = load();
+  for (const char* most : {"60", "1073741825", "9223372036854775807", "18446744073709551615"}) {
+    const Json body = std::get<Json>(
+        parse_body(R"({"prompt_token_ids": [0], "ignore_eos": true, "max_tokens": )" + std::string(most) + "}"));
+    OrFault<Asked> read = read_body(Route::kChat, body, model);
+    ASSERT_TRUE(std::holds_alternative<Asked>(read)) << std::get<Fault>(read).message;
+    const Result<Generation> g = model.submit(std::get<Asked>(read).requests[0])->result();
+    EXPECT_EQ(g->output_ids.size(), most == std::string("60") ? 60u : 64u);
+    EXPECT_EQ(g->finish_reason, FinishReason::kLength);
+  }
+}
+
+// Who takes another request in place of one hears nothing of that any more.
+TEST(Bodies, ATicketThatIsReplaced) {
+  Model model = load();
+  const auto heard = std::make_shared<int>();
+  const auto submit = [&] { return std::move(*model.submit({Prompt(std::vector<int64_t>{0}), {}})); };
+  Ticket ticket = submit();
+  ticket.on_ready([heard] {});
+  ticket = submit();
+  EXPECT_EQ(heard.use_count(), 1);
+}
+
 TEST(Bodies, TheTableIsJson) {
   std::set<std::string> names;
   for (const BodyField& f : body_fields()) {
@@ -156,6 +181,25 @@ TEST(Bodies, WhatIsNoJson) {
     ASSERT_TRUE(std::holds_alternative<Fault>(read)) << text.substr(0, 40);
     EXPECT_EQ(std::get<Fault>(read).code, "invalid_json");
   }
+  const std::string half = "the body is not JSON: \\ud83d in it is half of a surrogate pair",
+                    large = "the body is not JSON: a number in it is too large";
+  const std::tuple<const char*, std::string, const char*> unheld[] = {
+      {R"({"a": "\ud83d"})", half, R"({"a":"\ufffd"})"},
+      {R"({"\ud83d\u0041": 1})", half, R"({"\ufffdA":1})"},
+      {R"({"a": ["\ud83d\ud83d\ude00"], "b": "\\ud83d 1e999"})", half,
+       R"({"a":["\ufffd\ud83d\ude00"],"b":"\\ud83d 1e999"})"},
+      {R"({"a": [-1e999, 2.5e1]})", large, R"({"a":[null,25.0]})"}};
+  for (const auto& [text, message, mended] : unheld) {
+    std::optional<Fault> inside;
+    EXPECT_EQ(std::get<Fault>(parse_body(text)).message, message);
+    EXPECT_EQ(std::get<Json>(parse_body(text, &inside)).dump(-1, ' ', true), mended);
+    ASSERT_TRUE(inside) << text;
+    EXPECT_EQ(inside->message, message);
+  }
+  std::optional<Fault> inside;  // of a pair there is nothing to say, and what is no JSON stays so
+  EXPECT_TRUE(std::holds_alternative<Json>(parse_body(R"({"a": "\ud83d\ude00"})", &inside)));
+  EXPECT_TRUE(std::holds_alternative<Fault>(parse_body(R"({"a": "\ud83d", "b": })", &inside)));
+  EXPECT_FALSE(inside);
   EXPECT_EQ(to_json({400, "no", "kind", "", "c"}).dump(),
             R"({"error":{"message":"no","type":"kind","param":null,"code":"c"}})");
 }

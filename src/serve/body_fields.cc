@@ -1,4 +1,5 @@
 // The one table of fields of OpenAI's bodies, and how each is read.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -44,11 +45,12 @@ void read_model(Reader& r, const char* name, const Json& value) {
 
 void read_max_tokens(Reader& r, const char* name, const Json& value) {
   const bool score = r.route == Route::kCompletions;
-  const std::optional<int64_t> n = r.integer(name, value, score ? 0 : 1, kMostTokens);
-  if (!n) return;
-  if (r.options.max_new_tokens && *r.options.max_new_tokens != *n)
+  const std::optional<int64_t> given = r.integer(name, value, score ? 0 : 1, INT64_MAX);
+  if (!given) return;
+  const int64_t n = std::min(*given, kMostTokens);  // as what is more than the context leaves
+  if (r.options.max_new_tokens && *r.options.max_new_tokens != n)
     return r.refuse(name, "max_tokens and max_completion_tokens say different things");
-  r.options.max_new_tokens = *n;
+  r.options.max_new_tokens = n;
 }
 
 void read_temperature(Reader& r, const char* name, const Json& value) {
@@ -195,6 +197,7 @@ constexpr const char *kString = R"({"type":"string"})", *kBool = R"({"type":"boo
                      *kNotNegative = R"({"type":"number","minimum":0})",
                      *kPenalty = R"({"type":"number","minimum":-2,"maximum":2})",
                      *kCount = R"({"type":"integer","minimum":0,"maximum":1073741824})",
+                     *kAnyCount = R"({"type":"integer","minimum":0})",
                      *kIds = R"({"type":"array","items":{"type":"integer","minimum":0}})",
                      *kFewLogprobs = R"({"type":"integer","minimum":0,"maximum":20})";
 
@@ -208,10 +211,10 @@ constexpr BodyField kFields[] = {
     {"prompt", kText, Use::kUsed, R"({"oneOf":[{"type":"string"},{"type":"array"}]})",
      "A text, token ids, or a list of either, each of which is answered", read_later},
     {"prompt_token_ids", kBoth, Use::kUsed, kIds, "In place of messages or prompt", read_later},
-    {"max_tokens", kBoth, Use::kOption, kCount,
+    {"max_tokens", kBoth, Use::kOption, kAnyCount,
      "Most tokens of an answer. Default: what is left of the context (completions: 16); 0 with echo: the prompt alone",
      read_max_tokens},
-    {"max_completion_tokens", kChat, Use::kOption, kCount, "The same as max_tokens", read_max_tokens},
+    {"max_completion_tokens", kChat, Use::kOption, kAnyCount, "The same as max_tokens", read_max_tokens},
     {"temperature", kBoth, Use::kOption, kNotNegative,
      "0: the most probable token each time. Default: the model's files where they say do_sample, else 0",
      read_temperature},
@@ -306,7 +309,7 @@ std::optional<int64_t> BodyReader::integer(const std::string& name, const Json& 
   }
   const bool large = value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX};
   const int64_t n = large ? INT64_MAX : value.get<int64_t>();
-  if (!large && n >= least && n <= most) return n;
+  if ((!large || most == INT64_MAX) && n >= least && n <= most) return n;
   refuse(name, name + " should be " + wanted + ", is " + shown(value));
   return std::nullopt;
 }

@@ -1,5 +1,8 @@
 // Bodies as texts: what can be said of them without a model.
 #include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "serve/body_reader.h"
@@ -22,20 +25,97 @@ Json to_json(const Fault& fault) {
        {{"message", fault.message}, {"type", fault.type}, {"param", text(fault.param)}, {"code", text(fault.code)}}}};
 }
 
-OrFault<Json> parse_body(std::string_view text) {
-  const auto wrong = [](const std::string& why) {
-    return Fault{400, why, "invalid_request_error", "", "invalid_json"};
-  };
-  if (const Status checked = check_json(text, "the body", kMostKeys); !checked.is_ok()) return wrong(checked.message());
+namespace {
+
+// The code unit of an escape \uXXXX at the beginning of `text`; -1: there is none.
+int escaped_unit(std::string_view text) {
+  constexpr size_t kSize = 6;
+  int unit = 0;
+  if (text.size() < kSize || text[0] != '\\' || text[1] != 'u') return -1;
+  const auto [end, error] = std::from_chars(text.data() + 2, text.data() + kSize, unit, 16);
+  return error == std::errc() && end == text.data() + kSize ? unit : -1;
+}
+
+// JSON with values that nothing here can hold in place of which others stand: halves of surrogate pairs, which are
+// characters of no text, and numbers beyond the largest one.
+struct Mended {
+  std::string text, why;  // why: of the first one; empty: there is none
+};
+
+// An escape, of two code units where they are a pair. Returns what it takes of `rest`.
+size_t mend_escape(std::string_view rest, Mended& mended) {
+  constexpr size_t kUnit = 6;
+  const int first = escaped_unit(rest), second = escaped_unit(rest.substr(std::min(kUnit, rest.size())));
+  const bool high = first >= 0xD800 && first < 0xDC00, low = first >= 0xDC00 && first < 0xE000;
+  const bool pair = high && second >= 0xDC00 && second < 0xE000;
+  const size_t size = std::min(rest.size(), pair ? 2 * kUnit : first >= 0 ? kUnit : 2);
+  if ((high && !pair) || low) {
+    if (mended.why.empty()) mended.why = std::string(rest.substr(0, kUnit)) + " in it is half of a surrogate pair";
+    mended.text += "\\ufffd";
+  } else {
+    mended.text += rest.substr(0, size);
+  }
+  return size;
+}
+
+size_t mend_number(std::string_view rest, Mended& mended) {
+  const std::string number(rest.substr(0, rest.find_first_not_of("+-.0123456789Ee")));
+  const bool too_large = std::isinf(std::strtod(number.c_str(), nullptr));
+  if (too_large && mended.why.empty()) mended.why = "a number in it is too large";
+  mended.text += too_large ? "null" : number;
+  return number.size();
+}
+
+Mended mend(std::string_view text) {
+  Mended mended;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size();) {
+    const char c = text[i];
+    if (quoted && c == '\\') {
+      i += mend_escape(text.substr(i), mended);
+    } else if (!quoted && (c == '-' || (c >= '0' && c <= '9'))) {
+      i += mend_number(text.substr(i), mended);
+    } else {
+      if (c == '"') quoted = !quoted;
+      mended.text += c;
+      ++i;
+    }
+  }
+  return mended;
+}
+
+Fault no_json(const std::string& why) { return {400, why, "invalid_request_error", "", "invalid_json"}; }
+
+OrFault<Json> parse_object(std::string_view text, std::string* why_mended) {
   try {
     Json json = Json::parse(text);
     if (json.is_object()) return json;
-    return wrong("the body should be a JSON object, is " + std::string(json.type_name()));
-  } catch (const Json::parse_error& e) {
-    return wrong("the body is not JSON: byte " + std::to_string(e.byte) + " cannot be read");
-  } catch (const Json::exception&) {
-    return wrong("the body is not JSON: a number in it is too large");
+    return no_json("the body should be a JSON object, is " + std::string(json.type_name()));
+  } catch (const Json::exception& e) {
+    const Mended mended = why_mended ? mend(text) : Mended();
+    if (!mended.why.empty())
+      if (OrFault<Json> json = parse_object(mended.text, nullptr); std::holds_alternative<Json>(json)) {
+        *why_mended = mended.why;
+        return json;
+      }
+    const auto* unread = dynamic_cast<const Json::parse_error*>(&e);
+    return no_json("the body is not JSON: " + (unread ? "byte " + std::to_string(unread->byte) + " cannot be read"
+                                                      : std::string("a number in it is too large")));
   }
+}
+
+}  // namespace
+
+OrFault<Json> parse_body(std::string_view text, std::optional<Fault>* inside) {
+  if (const Status checked = check_json(text, "the body", kMostKeys); !checked.is_ok())
+    return no_json(checked.message());
+  std::string why;
+  OrFault<Json> json = parse_object(text, &why);
+  if (why.empty()) return json;
+  const Fault fault = no_json("the body is not JSON: " + why);
+  if (!inside) return fault;
+  *inside = fault;
+  return json;
 }
 
 OrFault<std::string> model_of(const Json& body) {

@@ -69,12 +69,16 @@ Result<HostedModels> HostedModels::of(std::vector<ModelSource> sources, const st
   std::map<std::string, std::string> path_of;
   for (Hosted& h : hosted.models_) {
     const std::string name = name_of(h.source.path);
-    if (own[name] == 1 || h.names.empty()) h.names.push_back(name);
+    const bool is_text = check_utf8(name, "").is_ok();
+    if ((own[name] == 1 && is_text) || h.names.empty()) h.names.push_back(name);
     h.name = h.names.front();
-    for (const std::string& n : h.names)
+    for (const std::string& n : h.names) {
+      if (!check_utf8(n, "").is_ok())
+        return wrong("a name of " + h.source.path + " is not UTF-8; give it one by --alias NAME=MODEL");
       if (const auto [it, added] = path_of.emplace(n, h.source.path); !added)
         return wrong("two models are called '" + n + "': " + it->second + " and " + h.source.path +
                      "; give one of them a name by --alias NAME=MODEL");
+    }
   }
   return hosted;
 }

@@ -72,6 +72,8 @@ class Http {
   bool take(uint64_t id, int64_t bytes) { return situ_http_take(http_, id, static_cast<size_t>(bytes)); }
   void abort(uint64_t id) { situ_http_abort(http_, id); }
   void stop() { situ_http_stop(http_); }
+  // All exchanges are over, and no callback comes any more; what else is called has no effect.
+  void finish() { situ_http_finish(http_); }
   bool wait(std::chrono::milliseconds limit) { return situ_http_wait(http_, static_cast<uint32_t>(limit.count())); }
 
  private:

@@ -9,6 +9,7 @@
 #include "serve/openapi.h"
 #include "serve/server.h"
 #include "serve/small_bodies.h"
+#include "text/json_file.h"
 
 namespace situ::serve {
 namespace {
@@ -278,7 +279,7 @@ std::string Server::slots_event() {
                       {"bytes_written", picture->bytes_written},
                       {"bytes_copied", s.bytes_copied}});
   }
-  return "data: " + Json{{"step", step}, {"models", std::move(models)}}.dump() + "\n\n";
+  return "data: " + json_text(Json{{"step", step}, {"models", std::move(models)}}) + "\n\n";
 }
 
 }  // namespace situ::serve

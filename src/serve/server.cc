@@ -92,7 +92,7 @@ Result<std::unique_ptr<Server>> Server::start(ServeOptions options, HostedModels
 }
 
 Server::~Server() {
-  http_.reset();  // all calls are over
+  if (http_) http_->finish();  // all calls are over; threads that still prepare one, or answer it, may say so
   {
     const std::lock_guard held(prepare_mutex_);
     prepare_ends_ = true;
@@ -408,7 +408,11 @@ void Server::advance_calls() {
     }
     for (const std::shared_ptr<Call>& call : woken) {
       call->woken = false;
-      advance(*call);
+      try {
+        advance(*call);
+      } catch (const std::exception&) {  // no memory: that answer is lost
+        http_->abort(call->id);
+      }
     }
     if (cutting_ && !cut) {
       cut = true;

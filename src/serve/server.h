@@ -143,7 +143,7 @@ class Server final : HttpHandler, Client {
   std::map<uint64_t, std::shared_ptr<Call>> active_, watching_;  // of the answers' thread; the second: /debug/slots
   std::string shown_slots_;
 
-  std::unique_ptr<Http> http_;
+  std::unique_ptr<Http> http_;  // from start() on, for as long as there are threads
   std::vector<std::thread> threads_;
 };
 

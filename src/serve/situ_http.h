@@ -89,7 +89,9 @@ void situ_http_abort(situ_http* server, uint64_t id);
 void situ_http_stop(situ_http* server);
 /* After situ_http_stop: waits until all connections are closed, at most so long. False: they are not. */
 bool situ_http_wait(situ_http* server, uint32_t ms);
-/* Drops what there is, waits for the thread. No callback comes after it. */
+/* Drops what there is, waits for the thread: all exchanges are over. No callback comes after it. Not from one. */
+void situ_http_finish(situ_http* server);
+/* The same where it was not done before. No other function may be running, or be called after it. */
 void situ_http_free(situ_http* server);
 
 #ifdef __cplusplus

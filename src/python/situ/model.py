@@ -305,22 +305,20 @@ class Stream(Iterator[Token]):
 class AsyncStream(AsyncIterator[Token]):
     """The tokens of one answer for a coroutine; Model.stream_async() makes it. No thread waits for them.
 
-    To end the answer early, close the stream, leave its `async with` block, or cancel the task that reads it.
+    To end the answer early, close the stream, leave its `async with` block, cancel the task that reads it, or drop the last reference to
+    it, as `break` in its loop does.
     """
 
     def __init__(self, stream: _situ.TokenStream) -> None:
+        self._closed = True
         self._stream = stream
-        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._news = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._event, self._wake)
+        self._news = asyncio.Event()
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._loop.add_reader(self._event, _note_news, self._event, self._news)  # no reference to this stream
         self._closed = False
         stream.notify(self._event)
         _open_streams.add(self)
-
-    def _wake(self) -> None:
-        os.eventfd_read(self._event)
-        self._news.set()
 
     async def __anext__(self) -> Token:
         while True:
@@ -361,12 +359,32 @@ class AsyncStream(AsyncIterator[Token]):
         self._closed = True
         with contextlib.suppress(SituError):
             self._stream.notify(-1)
-        if not self._loop.is_closed():
-            self._loop.remove_reader(self._event)
-        os.close(self._event)
+        if _may_touch(self._loop):
+            _forget(self._loop, self._event)
+        else:
+            self._loop.call_soon_threadsafe(_forget, self._loop, self._event)
 
     def __del__(self) -> None:
         self._let_go()
+
+
+def _note_news(event: int, news: asyncio.Event) -> None:
+    os.eventfd_read(event)
+    news.set()
+
+
+def _may_touch(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether its readers may be changed by this thread: a stream may be dropped by any."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return not loop.is_running()
+
+
+def _forget(loop: asyncio.AbstractEventLoop, event: int) -> None:
+    if not loop.is_closed():
+        loop.remove_reader(event)
+    os.close(event)
 
 
 def _result(stream: _situ.TokenStream) -> Generation | None:

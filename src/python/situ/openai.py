@@ -30,17 +30,21 @@ class Refused(Exception):
 
 
 class Pieces(Iterator[Json]):
-    """The pieces of an answer as they come. One that fails ends with {"error": ...}. Leaving its `with` block, or close(), ends the
-    answer."""
+    """The pieces of an answer as they come; of one that is no stream, the whole. A stream that fails ends with {"error": ...}, a whole
+    answer is Refused. Leaving its `with` block, or close(), by any thread, ends the answer and what computes it."""
 
     def __init__(self, answer: _situ.OpenAiAnswer) -> None:
         self._answer = answer
+        self.streams: bool = answer.streams()
 
     def __next__(self) -> Json:
-        piece = self._answer.next()
-        if piece is None:
+        text = self._answer.next()
+        if text is None:
             raise StopIteration
-        return dict(json.loads(piece))
+        piece = dict(json.loads(text))
+        if not self.streams and self._answer.status() != 200:
+            raise Refused(self._answer.status(), piece)
+        return piece
 
     def close(self) -> None:
         self._answer.close()
@@ -70,12 +74,13 @@ def embeddings(body: Body, model: Model, *, name: str = "situ") -> Json | Pieces
     return _answer("/v1/embeddings", body, model, name)
 
 
-def _answer(url: str, body: Body, model: Model, name: str) -> Json | Pieces:
+def begin(url: str, body: Body, model: Model, *, name: str = "situ") -> Pieces:
+    """The same of any of the three, by its path, without waiting for what is computed: for who may have to end it, as when a client
+    goes. Embeddings are there when it returns."""
     text = body if isinstance(body, str | bytes) else json.dumps(body)
-    answer = _situ.OpenAiAnswer(model._model, url, text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"), name)
-    if answer.streams():
-        return Pieces(answer)
-    whole = json.loads(answer.next() or b"null")
-    if answer.status() != 200:
-        raise Refused(answer.status(), whole)
-    return dict(whole)
+    return Pieces(_situ.OpenAiAnswer(model._model, url, text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"), name))
+
+
+def _answer(url: str, body: Body, model: Model, name: str) -> Json | Pieces:
+    pieces = begin(url, body, model, name=name)
+    return pieces if pieces.streams else next(pieces)

@@ -242,6 +242,12 @@ pub unsafe extern "C" fn situ_http_wait(server: *mut Server, ms: u32) -> bool {
 
 /// Safety: as situ_http.h says.
 #[no_mangle]
+pub unsafe extern "C" fn situ_http_finish(server: *mut Server) {
+    let _ = ffi::quietly(|| (*server).finish());
+}
+
+/// Safety: as situ_http.h says.
+#[no_mangle]
 pub unsafe extern "C" fn situ_http_free(server: *mut Server) {
     if !server.is_null() {
         let _ = ffi::quietly(|| drop(Box::from_raw(server)));

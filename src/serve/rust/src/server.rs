@@ -105,7 +105,7 @@ pub struct Server {
     pub exchanges: Arc<Exchanges>,
     phase: watch::Sender<Phase>,
     count: Arc<Count>,
-    thread: Option<JoinHandle<()>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 enum Listener {
@@ -170,11 +170,19 @@ impl Server {
             // Connections are dropped with the runtime, and what waits for them is told.
             drop(runtime);
         })?;
-        Ok(Server { exchanges, phase, count, thread: Some(thread) })
+        Ok(Server { exchanges, phase, count, thread: Mutex::new(Some(thread)) })
     }
 
     pub fn stop(&self) {
         self.phase.send_if_modified(|p| std::mem::replace(p, Phase::Stopping) == Phase::Open);
+    }
+
+    /// Drops what there is, and waits for the thread.
+    pub fn finish(&self) {
+        let _ = self.phase.send(Phase::Ended);
+        if let Some(thread) = self.thread.lock().unwrap().take() {
+            let _ = thread.join();
+        }
     }
 
     pub fn wait(&self, limit: Duration) -> bool {
@@ -186,10 +194,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.phase.send(Phase::Ended);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.finish();
     }
 }
 
