@@ -34,8 +34,8 @@ class Echo final : public HttpHandler {
     http_ = std::move(*http);
   }
 
-  // All that comes back for these bytes. The alarm by which the fuzzer's loop looks at its clock interrupts calls, those with a
-  // limit of time too.
+  // All that comes back for these bytes. The alarm by which the fuzzer's loop looks at its clock interrupts calls,
+  // those with a limit of time too.
   std::string ask(std::string_view bytes) const {
     const int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     EXPECT_EQ(TEMP_FAILURE_RETRY(connect(s, reinterpret_cast<const sockaddr*>(&address_), size_)), 0);
@@ -46,7 +46,8 @@ class Echo final : public HttpHandler {
     std::string answer;
     char part[4096];
     ssize_t got = 0;
-    while ((got = TEMP_FAILURE_RETRY(recv(s, part, sizeof(part), 0))) > 0) answer.append(part, static_cast<size_t>(got));
+    while ((got = TEMP_FAILURE_RETRY(recv(s, part, sizeof(part), 0))) > 0)
+      answer.append(part, static_cast<size_t>(got));
     EXPECT_FALSE(got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) << "the connection is not ended";
     close(s);
     return answer;
