@@ -275,7 +275,7 @@ class RecurrentModel {
     kWhere,        // between factors, by P + S
     kWhereTables,  // between tables of cosines, by a mask's extent as [1, 1] of floats
     kConstants,    // If with two constants, by a mask's extent
-    kPositions,    // the same by max(position_ids) + 1
+    kPositions,    // If with two tables of cosines by max(position_ids) + 1, the short one ends where it does
     kComputed,     // If, both branches compute alike of factors of their own
     kUnlike,       // If, one branch does more
     kMoved,        // rows of one table, further down for long ones, by position_ids
@@ -338,7 +338,8 @@ class RecurrentModel {
             "Constant", {},
             {onnx::test::tensor_attribute("value", onnx::test::raw_tensor("", DType::kF32, dims, onnx::test::raw(v)))});
       };
-      std::string y = number(factors, {half});
+      const int64_t rows = std::ssize(factors) / half;
+      std::string y = number(factors, rows > 1 ? std::vector<int64_t>{rows, half} : std::vector<int64_t>{half});
       std::vector<std::string> outputs{y};
       if (compute) {
         const std::string angles = add_node("Mul", {column_, y});
@@ -393,10 +394,20 @@ class RecurrentModel {
                                       floats(far, {half}), floats(near, {half})}));
       case LongRope::kPast:
         return tables_of(op("Where", {op("Less", {past, scalar(trained)}), floats(near, {half}), floats(far, {half})}));
-      case LongRope::kConstants:
-      case LongRope::kPositions: {
+      case LongRope::kConstants: {
         const std::string factors = op("If", {is_long}, {branch("t", far, false, 1), branch("e", near, false, 1)});
         return tables_of(factors);
+      }
+      case LongRope::kPositions: {
+        const auto gathered = [&](std::vector<float>* tables) {
+          tables[0].resize(static_cast<size_t>(trained * half));
+          return op(
+              "Gather",
+              {op("If", {is_long}, {branch("t", tables[1], false, 1), branch("e", tables[0], false, 1)}), positions});
+        };
+        cos_ = gathered(cosines);
+        sin_ = gathered(sines);
+        return;
       }
       case LongRope::kComputed:
       case LongRope::kUnlike: {

@@ -391,10 +391,11 @@ TurningPoints turning_points(const Graph& graph, const Prober& prober, const std
   return Finder(graph, prober).find(roots);
 }
 
-static bool same_entries(const Graph& graph, Prober& prober, ValueId v, int64_t context, bool first) {
+// Of sequences of up to `longest` tokens.
+static bool same_entries(const Graph& graph, Prober& prober, ValueId v, int64_t longest, bool first) {
   const Shape& shape = graph.values[v].info.shape;
   const bool square = std::count_if(shape.begin(), shape.end(), [](const Dim& d) { return d.depends_on(kSymS); }) > 1;
-  const int64_t far = std::min(context, square ? kManyTokens : kFarTokens);
+  const int64_t far = std::min(longest, square ? kManyTokens : kFarTokens);
   const Result<Tensor> all = prober.host_value(v, far, 0);
   if (!all.is_ok()) return false;
   const std::vector<double> whole = all->to_f64();
@@ -414,19 +415,22 @@ static bool same_entries(const Graph& graph, Prober& prober, ValueId v, int64_t 
       if (!agrees(tokens, 0) || (!first && (!agrees(tokens, 3) || !agrees(3, tokens)))) return false;
   // A table of queries and keys is looked at in short steps; what chooses among its entries, in long ones too.
   return !square || std::all_of(points.conditions.begin(), points.conditions.end(),
-                                [&](ValueId c) { return same_entries(graph, prober, c, context, first); });
+                                [&](ValueId c) { return same_entries(graph, prober, c, longest, first); });
 }
 
 bool part_agrees(const Shape& shape, const Tensor& part, const Tensor& whole, int64_t past) {
   return part_agrees(shape, part, whole.to_f64(), whole.dims(), past);
 }
 
-// What a sequence has that will be longer is asked for at both sides of each of its switches.
+// What a sequence has that will be longer is asked for at both sides of each of its switches: tables of those that end
+// before one may end there too.
 bool entries_by_position(const Graph& graph, Prober& prober, ValueId v, int64_t context, bool first) {
+  const std::vector<int64_t> wholes = prober.wholes();
   bool same = true;
-  for (const int64_t whole : prober.wholes()) {
-    prober.set_whole(whole);
-    same = same && same_entries(graph, prober, v, context, first);
+  for (size_t i = 0; i < wholes.size(); ++i) {
+    prober.set_whole(wholes[i]);
+    const int64_t longest = i + 1 < wholes.size() ? std::min(context, wholes[i + 1] - 1) : context;
+    same = same && same_entries(graph, prober, v, longest, first);
   }
   prober.set_whole(0);
   return same;
