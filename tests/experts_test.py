@@ -184,7 +184,7 @@ def mixture(spec, w, leads):
 class Export(tiny_exports.Optimum):
     def __init__(self, w, spec, experts):
         super().__init__(DECODER, w)
-        self.mixture, self.experts = spec, experts
+        self.mixture, self.experts, self.rounded = spec, experts, {}
 
     def matrix(self, i, m):
         s, name = self.mixture, f"{i}.fc{m}"
@@ -254,6 +254,9 @@ class Export(tiny_exports.Optimum):
                 n, k = w.shape
                 inputs = [self.weight(name, digits[e].reshape(n, k // s.block, -1)), self.weight(name + ".scales", scales[e].reshape(-1)), self.weight(name + ".zeros", zeros[e].reshape(-1)) if s.zeros else ""]
                 return self.op("MatMulNBits", x, *inputs, *(["", bias] if bias else []), domain="com.microsoft", K=k, N=n, bits=s.bits, block_size=s.block)
+            if s.stored == "bytes":
+                y = self.bytes_product(x, name, w.T)
+                return self.op("Add", y, bias) if bias else y
             if s.stored == "gemm":
                 return self.op("Gemm", x, self.weight(name, w), *([bias] if bias else []), transB=1)
             matrix = self.op("Transpose", self.weight(name, w), perm=[1, 0]) if s.stored == "transposed" else self.weight(name, w.T)
@@ -261,6 +264,21 @@ class Export(tiny_exports.Optimum):
             return self.op("Add", bias, y) if bias else y
         g = product(x, 1)
         return product(self.activated(g, product(x, 3) if self.mixture.third else None), 2)
+
+    def bytes_product(self, x, name, w):
+        """As dynamic quantisation writes it: uint8 or int8, one scale of all or one for each column, with zero points or not."""
+        by_column, unsigned = "fc1" in name, "fc2" in name
+        axes = 0 if by_column else None
+        low, high = np.minimum(w.min(axes), 0), np.maximum(w.max(axes), 0)
+        scale = ((high - low) / 255 if unsigned else np.maximum(high, -low) / 127).astype(np.float32)
+        zero = np.round(-low / scale).astype(np.uint8) if unsigned else np.zeros(np.shape(scale), np.int8)
+        digits = np.round(w / scale) + zero
+        digits = digits.clip(0, 255).astype(np.uint8) if unsigned else digits.astype(np.int8)
+        rounded = self.rounded.get(x) or self.rounded.setdefault(x, self.op("DynamicQuantizeLinear", x, outputs=3))
+        q, s, z = rounded
+        zeros = [] if "fc3" in name else [self.weight(name + ".zero", zero)]
+        y = self.op("Cast", self.op("MatMulInteger", q, self.weight(name, digits), z, *zeros), to=TensorProto.FLOAT)
+        return self.op("Mul", y, self.op("Mul", s, self.weight(name + ".scale", scale)))
 
     def gathered(self, rows, weights, index, i):
         """A matrix for each row, as a product of batches: [R, N, K] x [R, K, 1], or [R, 1, K] x [R, K, N]."""
@@ -371,6 +389,19 @@ class ExpertsTest(CliTest):
                 folder, _, _ = self.check_placed(spec)
                 described = Run("inspect", folder)
                 self.assertIn("products by expert", described.out, described)
+
+    def test_dynamic_bytes(self):
+        """Rows of an expert are rounded by their common range: an interpreter that runs the loop is the oracle."""
+        for style in ("index_add", "scatter nd"):
+            with self.subTest(style):
+                spec = Mixture("bytes, " + style, style=style, stored="bytes", third=True, bias=style == "index_add", inner=48)
+                folder = self.write(spec, tiny_models.make_weights(DECODER, 3), make_experts(spec, 3))
+                naive = self.answer(folder, "--naive", "--threads", 1)
+                best = [([t["id"] for t in l["top"]], [t["logprob"] for t in l["top"]]) for l in naive["logprobs"]]
+                for chunk in (4, 64):
+                    placed = self.answer(folder, "--threads", 1, "--chunk", chunk)
+                    self.compare(placed, naive["output_ids"], best)
+                    self.assertEqual(placed["bytes_copied_per_token"], 0)
 
     def test_a_hundred_thousand_nodes(self):
         folder = self.folder / "large"

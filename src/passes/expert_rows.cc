@@ -72,9 +72,16 @@ std::optional<LiftedRows> ExpertRows::no(const std::string& why) {
   return std::nullopt;
 }
 
+// A number of all rows of an expert, or one for each column, such as the scale that its rows are rounded by.
+bool ExpertRows::of_expert(ValueId v) const {
+  const Shape& shape = graph_.values[v].info.shape;
+  return shape.size() <= 1 && shape_is_const(shape) && of_rows_(v);
+}
+
 // The dims behind the one of rows, in front of which is nothing.
 std::optional<std::vector<int64_t>> ExpertRows::rest_of(ValueId v) const {
   const Shape& shape = graph_.values[v].info.shape;
+  if (of_expert(v)) return shape.empty() ? std::vector<int64_t>{1} : shape_values(shape);
   size_t a = 0;
   while (a < shape.size() && shape[a] == Dim(1)) ++a;
   if (a == shape.size() || shape[a] != Dim::symbol(kSymN)) return std::nullopt;
@@ -123,6 +130,13 @@ std::optional<LiftedRows> ExpertRows::lift_node(const Values& of_experts) {
   if (gathers && !of_rows_(n.in[0])) return gathered(of_experts);
   if (n.is("MatMul") || n.is("Gemm")) return product(of_experts);
   if (n.is("MatMulNBits", "com.microsoft")) return product_of_digits(of_experts);
+  if (n.is("MatMulInteger")) return product_of_bytes(of_experts);
+  if (n.is("DynamicQuantizeLinear") && n.out.size() == 3 && of_experts[0] == n.out[1]) {
+    const auto r = rounding(of_experts);
+    return r ? std::optional(LiftedRows{r->scale, true, {1}}) : std::nullopt;
+  }
+  if (of_expert(of_experts[0]) && (!n.def || n.def->placement != Placement::kElementwise))
+    return no("rows of an expert are put together by " + n.label());
   if (n.is("Slice") || n.is("Split")) return part(of_experts);
   if (!n.def) return no(n.label() + " is not of rows");
   if (n.def->placement == Placement::kElementwise) return elementwise(of_experts);
