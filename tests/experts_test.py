@@ -48,6 +48,7 @@ class Mixture:
     old_dims: bool = False   # the last two dims of weights have each other's names
     style: str = ""          # plain operators: a loop of unfused_experts.py, or "all" that compute every row
     stored: str = ""         # of plain operators: how weights stand in the file
+    one_by_one: bool = False  # of plain operators: the second choice is the best of what the first one left
 
     def attribute(self, name, default):
         return dict(self.attributes).get(name, default)
@@ -79,6 +80,7 @@ UNFUSED = [
     Mixture("loop, by token, k 1", style="by token", k=1, activation="relu", bias=True, stored="transposed"),
     Mixture("loop, 4 bits", style="index_add", third=True, bits=4, block=16, zeros=True, bias=True),
     Mixture("loop, 8 bits", style="scatter nd", third=True, bits=8, block=32, experts=3),
+    Mixture("loop, one choice after the other", style="scatter and add", third=True, one_by_one=True),
     Mixture("all", style="all", activation="swiglu", fusion=1, bias=True, attributes=(("activation_alpha", 1.702), ("activation_beta", 1.0), ("swiglu_limit", 1.0), ("normalize_routing_weights", 1))),
     Mixture("gathered", style="gathered", third=True, bias=True, attributes=(("normalize_routing_weights", 1),)),
     Mixture("gathered, transposed", style="gathered", stored="transposed", third=True, k=3),
@@ -224,7 +226,13 @@ class Export(tiny_exports.Optimum):
 
     def unfused(self, rows, scores, i):
         s = self.mixture
-        weights, index = self.op("TopK", self.op("Softmax", scores, axis=-1), self.constant([s.k]), outputs=2, axis=-1)
+        if s.one_by_one:
+            best = self.op("ArgMax", scores, axis=-1, keepdims=1)
+            left = self.op("ScatterElements", scores, best, self.op("Expand", self.f32(-np.inf), self.op("Shape", best)), axis=-1)
+            index = self.op("Concat", best, self.op("ArgMax", left, axis=-1, keepdims=1), axis=-1)
+            weights = self.op("GatherElements", self.op("Softmax", scores, axis=-1), index, axis=-1)
+        else:
+            weights, index = self.op("TopK", self.op("Softmax", scores, axis=-1), self.constant([s.k]), outputs=2, axis=-1)
         if s.attribute("normalize_routing_weights", 0):
             weights = self.op("Div", weights, self.op("ReduceSum", weights, self.constant([-1]), keepdims=1))
         if s.style == "gathered":
@@ -254,6 +262,8 @@ class Export(tiny_exports.Optimum):
                 n, k = w.shape
                 inputs = [self.weight(name, digits[e].reshape(n, k // s.block, -1)), self.weight(name + ".scales", scales[e].reshape(-1)), self.weight(name + ".zeros", zeros[e].reshape(-1)) if s.zeros else ""]
                 return self.op("MatMulNBits", x, *inputs, *(["", bias] if bias else []), domain="com.microsoft", K=k, N=n, bits=s.bits, block_size=s.block)
+            if s.stored == "table":
+                return self.table_product(x, name, w)
             if s.stored == "bytes":
                 y = self.bytes_product(x, name, w.T)
                 return self.op("Add", y, bias) if bias else y
@@ -279,6 +289,14 @@ class Export(tiny_exports.Optimum):
         zeros = [] if "fc3" in name else [self.weight(name + ".zero", zero)]
         y = self.op("Cast", self.op("MatMulInteger", q, self.weight(name, digits), z, *zeros), to=TensorProto.FLOAT)
         return self.op("Mul", y, self.op("Mul", s, self.weight(name + ".scale", scale)))
+
+    def table_product(self, x, name, w):
+        """MatMulBnb4: digits of a table, blocks of all of W one after the other."""
+        n, k = w.shape
+        blocks = w.reshape(-1, 16)
+        scales = np.abs(blocks).max(-1).astype(np.float32)
+        q = np.random.default_rng(len(name)).integers(0, 16, w.size).astype(np.uint8)
+        return self.op("MatMulBnb4", x, self.weight(name, q[0::2] << 4 | q[1::2]), self.weight(name + ".scales", scales), domain="com.microsoft", K=k, N=n, block_size=16, quant_type="fc2" not in name, transB=1)
 
     def gathered(self, rows, weights, index, i):
         """A matrix for each row, as a product of batches: [R, N, K] x [R, K, 1], or [R, 1, K] x [R, K, N]."""
@@ -389,6 +407,16 @@ class ExpertsTest(CliTest):
                 folder, _, _ = self.check_placed(spec)
                 described = Run("inspect", folder)
                 self.assertIn("products by expert", described.out, described)
+
+    def test_tables_of_digits(self):
+        """Without the loop each row is multiplied by what the interpreter multiplies it by in the loop."""
+        for inner in (64, 48):  # packed, and as the file has them
+            with self.subTest(inner):
+                spec = Mixture(f"table {inner}", style="index_add", stored="table", third=True, inner=inner)
+                folder = self.write(spec, tiny_models.make_weights(DECODER, 3), make_experts(spec, 3))
+                naive = self.answer(folder, "--naive", "--threads", 1)
+                best = [([t["id"] for t in l["top"]], [t["logprob"] for t in l["top"]]) for l in naive["logprobs"]]
+                self.compare(self.answer(folder, "--threads", 1), naive["output_ids"], best)
 
     def test_dynamic_bytes(self):
         """Rows of an expert are rounded by their common range: an interpreter that runs the loop is the oracle."""

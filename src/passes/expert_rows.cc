@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kernels/packed_layout.h"
 #include "ops/op.h"
 #include "passes/node_key.h"
 #include "passes/row_sample.h"
@@ -401,6 +402,20 @@ std::optional<LiftedRows> ExpertRows::product(const Values& of_experts) {
   return emit_.product(*x, bias, stored, k, columns, transposed);
 }
 
+// [N, K] of a product whose digits are numbers of a table.
+ValueId ExpertRows::numbers_of_table(const Node& n, DigitTable table) {
+  const int64_t k = n.attr_int("K", 0), columns = n.attr_int("N", 0), block = n.attr_int("block_size", 0),
+                first = n.attr_int("high_first", 0) != 0 ? 4 : 0;
+  const Tensor &digits = graph_.values[n.in[1]].constant, &scales = graph_.values[n.in[2]].constant;
+  const std::vector<double> scale = scales.to_f64();
+  const Tensor w = Tensor::allocate(DType::kF32, {columns, k});
+  for (int64_t i = 0; i < columns * k; ++i) {
+    const int digit = digits.view().as<const uint8_t>()[i / 2] >> (i % 2 == 0 ? first : 4 - first) & 15;
+    w.view().as<float>()[i] = digits_of(table)[digit] * static_cast<float>(scale[static_cast<size_t>(i / block)]);
+  }
+  return graph_.add_constant(n.name + "/numbers", w);
+}
+
 std::optional<LiftedRows> ExpertRows::product_of_digits(const Values& of_experts) {
   const Node n = producer(of_experts[0]);
   if (n.has_input(4)) return no(n.label() + " has its weights in another order");
@@ -414,6 +429,11 @@ std::optional<LiftedRows> ExpertRows::product_of_digits(const Values& of_experts
     if (bias == kNoValue) return no("the bias of " + n.label() + " is no constant");
   }
   Values weights;
+  // Digits of a table (MatMulBnb4): the numbers that they stand for.
+  const auto table = static_cast<DigitTable>(n.attr_int("table", 0));
+  for (const ValueId v : of_experts)
+    if (table != DigitTable::kNone) weights.push_back(numbers_of_table(producer(v), table));
+  if (table != DigitTable::kNone) return emit_.product(*x, bias, weights, k, columns);
   for (const ValueId v : of_experts)
     for (size_t i = 1; i < 4; ++i) weights.push_back(producer(v).has_input(i) ? producer(v).in[i] : kNoValue);
   const LiftedRows y = emit_.product(*x, bias, weights, k, columns);

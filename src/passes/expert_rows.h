@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/params.h"
 #include "passes/builder.h"
 #include "passes/pass.h"
 
@@ -104,6 +105,7 @@ class ExpertRows {
   Result<Tensor> bytes_by_column(const Tensor& w);
   uint8_t bytes_middle(const Node& product) const;
   std::optional<LiftedRows> product_of_bytes(const Values& of_experts);
+  ValueId numbers_of_table(const Node& product, DigitTable table);
   ValueId constant_of(const Values& values, const std::vector<int64_t>& rest, bool* per_choice);
   ValueId stacked(const Values& values, const std::vector<int64_t>& dims);
   bool same_numbers(const Values& values) const;

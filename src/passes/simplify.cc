@@ -13,6 +13,8 @@
 namespace situ {
 namespace {
 
+constexpr int64_t kMostChoices = 4096;  // of a router
+
 // The single value of a constant float or integer tensor of one element.
 std::optional<double> scalar(const Graph& graph, ValueId v) {
   const Tensor& t = graph.values[v].constant;
@@ -183,6 +185,32 @@ Status fill_for_updates(Graph& graph) {
   return builder.finish();
 }
 
+// ScatterElements at one place of each row that ArgMax found, as routers strike out what they chose, writes every
+// number but one as it was: Where(place == 0, 1, .., x, data), whose data others may read, too.
+Status scatter_to_where(Graph& graph) {
+  Builder builder(graph);
+  for (Node n : graph.nodes) {
+    const auto shape = [&](size_t i) { return graph.values[n.in[i]].info.shape; };
+    if (n.is("ScatterElements") && n.in.size() == 3 && graph.producer(n.in[1], "ArgMax") &&
+        n.attr_string("reduction", "none") == "none") {
+      Shape rows = shape(0);
+      const int64_t rank = static_cast<int64_t>(rows.size()), axis = n.attr_int("axis", 0);
+      const Dim count = rank > 0 ? rows.back() : Dim(0);
+      if (rank > 0) rows.back() = Dim(1);
+      if ((axis == -1 || axis == rank - 1) && count.is_const() && count.value() <= kMostChoices && shape(1) == rows &&
+          shape(2) == rows) {
+        builder.start(n);
+        std::vector<int64_t> places;
+        for (int64_t i = 0; i < count.value(); ++i) places.push_back(i);
+        builder.op("Where", {builder.op("Equal", {n.in[1], builder.constant_i64(places)}), n.in[2], n.in[0]}, n.out[0]);
+        continue;
+      }
+    }
+    builder.keep(std::move(n));
+  }
+  return builder.finish();
+}
+
 // Softmax of x - max(x) is that of x.
 void softmax_as_it_is(Graph& graph) {
   for (Node& n : graph.nodes) {
@@ -248,6 +276,7 @@ Status simplify(PassContext& context) {
   gather_to_squeeze(graph);
   SITU_RETURN_IF_ERROR(gathers_to_views(graph));
   SITU_RETURN_IF_ERROR(fill_for_updates(graph));
+  SITU_RETURN_IF_ERROR(scatter_to_where(graph));
   softmax_as_it_is(graph);
   detach_host_values(graph);
   graph.remove_dead_nodes();
