@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "passes/expert_rows.h"
-#include "passes/pack_store.h"
 
 namespace situ {
 namespace {
@@ -72,17 +71,14 @@ std::optional<ExpertRows::Rounding> ExpertRows::rounding(const Values& of_expert
 }
 
 // w int8 or uint8 [K, N] of one expert as bytes [N, K] that are read as uint8.
-Result<Tensor> ExpertRows::bytes_by_column(const Tensor& w) {
+Result<Tensor> ExpertRows::bytes_by_column(const Tensor& w) const {
   const int64_t k = w.dims()[0], columns = w.dims()[1];
-  if (context_.packs && context_.packs->dry()) {
-    const Result<Tensor> none = context_.packs->nothing(DType::kU8, w.count());
-    return none.is_ok() ? Result<Tensor>(none->reshaped({columns, k})) : none;
-  }
-  Tensor turned = Tensor::allocate(DType::kU8, {columns, k});
+  Result<Tensor> turned = room(DType::kU8, {columns, k});
+  if (!turned.is_ok() || dry()) return turned;
   const auto* from = w.view().as<const uint8_t>();
   const uint8_t flip = w.type() == DType::kI8 ? 128 : 0;
   for (int64_t c = 0; c < columns; ++c)
-    for (int64_t i = 0; i < k; ++i) turned.view().as<uint8_t>()[c * k + i] = from[i * columns + c] ^ flip;
+    for (int64_t i = 0; i < k; ++i) turned->view().as<uint8_t>()[c * k + i] = from[i * columns + c] ^ flip;
   return turned;
 }
 

@@ -6,6 +6,7 @@
 #include "kernels/packed_layout.h"
 #include "ops/op.h"
 #include "passes/node_key.h"
+#include "passes/pack_store.h"
 #include "passes/row_sample.h"
 
 namespace situ {
@@ -402,18 +403,30 @@ std::optional<LiftedRows> ExpertRows::product(const Values& of_experts) {
   return emit_.product(*x, bias, stored, k, columns, transposed);
 }
 
+// Of who asks whether a model can be run, and runs nothing.
+bool ExpertRows::dry() const { return context_.packs != nullptr && context_.packs->dry(); }
+
+// Room for weights in another form; where they are not looked at, their size alone.
+Result<Tensor> ExpertRows::room(DType type, const std::vector<int64_t>& dims) const {
+  if (!dry()) return Tensor::allocate(type, dims);
+  Result<Tensor> nothing = context_.packs->nothing(type, count_of(dims));
+  if (!nothing.is_ok()) return nothing.status();
+  return nothing->reshaped(dims);
+}
+
 // [N, K] of a product whose digits are numbers of a table.
-ValueId ExpertRows::numbers_of_table(const Node& n, DigitTable table) {
+Result<Tensor> ExpertRows::numbers_of_table(const Node& n, DigitTable table) const {
   const int64_t k = n.attr_int("K", 0), columns = n.attr_int("N", 0), block = n.attr_int("block_size", 0),
                 first = n.attr_int("high_first", 0) != 0 ? 4 : 0;
-  const Tensor &digits = graph_.values[n.in[1]].constant, &scales = graph_.values[n.in[2]].constant;
-  const std::vector<double> scale = scales.to_f64();
-  const Tensor w = Tensor::allocate(DType::kF32, {columns, k});
+  Result<Tensor> w = room(DType::kF32, {columns, k});
+  if (!w.is_ok() || dry()) return w;
+  const auto* digits = graph_.values[n.in[1]].constant.view().as<const uint8_t>();
+  const std::vector<double> scales = graph_.values[n.in[2]].constant.to_f64();
   for (int64_t i = 0; i < columns * k; ++i) {
-    const int digit = digits.view().as<const uint8_t>()[i / 2] >> (i % 2 == 0 ? first : 4 - first) & 15;
-    w.view().as<float>()[i] = digits_of(table)[digit] * static_cast<float>(scale[static_cast<size_t>(i / block)]);
+    const int digit = digits[i / 2] >> (i % 2 == 0 ? first : 4 - first) & 15;
+    w->view().as<float>()[i] = digits_of(table)[digit] * static_cast<float>(scales[static_cast<size_t>(i / block)]);
   }
-  return graph_.add_constant(n.name + "/numbers", w);
+  return w;
 }
 
 std::optional<LiftedRows> ExpertRows::product_of_digits(const Values& of_experts) {
@@ -431,8 +444,11 @@ std::optional<LiftedRows> ExpertRows::product_of_digits(const Values& of_experts
   Values weights;
   // Digits of a table (MatMulBnb4): the numbers that they stand for.
   const auto table = static_cast<DigitTable>(n.attr_int("table", 0));
-  for (const ValueId v : of_experts)
-    if (table != DigitTable::kNone) weights.push_back(numbers_of_table(producer(v), table));
+  for (size_t e = 0; e < of_experts.size() && table != DigitTable::kNone; ++e) {
+    const Result<Tensor> numbers = numbers_of_table(producer(of_experts[e]), table);
+    if (!numbers.is_ok()) return no(numbers.status().message());
+    weights.push_back(graph_.add_constant(producer(of_experts[e]).name + "/numbers", *numbers));
+  }
   if (table != DigitTable::kNone) return emit_.product(*x, bias, weights, k, columns);
   for (const ValueId v : of_experts)
     for (size_t i = 1; i < 4; ++i) weights.push_back(producer(v).has_input(i) ? producer(v).in[i] : kNoValue);

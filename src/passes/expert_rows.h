@@ -102,10 +102,12 @@ class ExpertRows {
   };
   std::optional<Rounding> rounding(const Values& of_experts);
   ValueId over_rows_of_expert(const char* reduce, ValueId of_choices);
-  Result<Tensor> bytes_by_column(const Tensor& w);
+  Result<Tensor> bytes_by_column(const Tensor& w) const;
   uint8_t bytes_middle(const Node& product) const;
   std::optional<LiftedRows> product_of_bytes(const Values& of_experts);
-  ValueId numbers_of_table(const Node& product, DigitTable table);
+  bool dry() const;
+  Result<Tensor> room(DType type, const std::vector<int64_t>& dims) const;
+  Result<Tensor> numbers_of_table(const Node& product, DigitTable table) const;
   ValueId constant_of(const Values& values, const std::vector<int64_t>& rest, bool* per_choice);
   ValueId stacked(const Values& values, const std::vector<int64_t>& dims);
   bool same_numbers(const Values& values) const;

@@ -152,7 +152,8 @@ Status infer_node(PassContext& context, Node& node, std::vector<ValueInfo>& info
   }
   std::array<ValueInfo, 3> counts;
   for (size_t i = 0; i < counts.size() && node.is("Range"); ++i) {
-    if (!infer.has(i) || !dtype_is_float(infer.in[i]->type)) continue;
+    // Halves do not hold all whole numbers of the lengths that there are.
+    if (!infer.has(i) || (infer.in[i]->type != DType::kF32 && infer.in[i]->type != DType::kF64)) continue;
     counts[i] = *infer.in[i];
     counts[i].content = whole_number(graph, node.in[i]);
     infer.in[i] = &counts[i];
