@@ -120,6 +120,19 @@ class RunsTest(CheckCase):
         facts = self.check(decoder_graphs.write(self.folder / "longer.onnx", decoder_graphs.LEARNED, hidden=longer), "--verify", 3)["verify"]
         self.assertEqual((facts["prompts"], facts["ids_equal"]), (3, True))
 
+    def test_verify_of_a_decoder_without_its_head(self):
+        """What embeds texts has inputs for a past, which stays empty on both sides."""
+        model = onnx.load(self.llama / "model.onnx")
+        head = next(n for n in model.graph.node if "logits" in n.output)
+        model.graph.node.append(helper.make_node("Identity", [head.input[0]], ["hidden_states"]))
+        logits = next(o for o in model.graph.output if o.name == "logits")
+        logits.CopyFrom(helper.make_tensor_value_info("hidden_states", TensorProto.FLOAT, ["batch_size", "sequence_length", tiny_models.WIDTH]))
+        folder = self.folder / "headless"
+        folder.mkdir()
+        onnx.save(model, folder / "model.onnx")
+        facts = self.check(folder, "--verify", 2)
+        self.assertEqual((facts["as"], facts["verify"]["prompts"]), ("embeddings", 2))
+
     def test_scales_that_are_no_numbers(self):
         genai = spec("genai-zero-points")
         folder = tiny_exports.write_weights(genai, tiny_models.make_weights(genai, 3), self.folder / "scales")

@@ -48,6 +48,7 @@ class Mixture:
     old_dims: bool = False   # the last two dims of weights have each other's names
     style: str = ""          # plain operators: a loop of unfused_experts.py, or "all" that compute every row
     stored: str = ""         # of plain operators: how weights stand in the file
+    one_by_one: bool = False  # of plain operators: the second choice is the best of what the first one left
 
     def attribute(self, name, default):
         return dict(self.attributes).get(name, default)
@@ -79,6 +80,7 @@ UNFUSED = [
     Mixture("loop, by token, k 1", style="by token", k=1, activation="relu", bias=True, stored="transposed"),
     Mixture("loop, 4 bits", style="index_add", third=True, bits=4, block=16, zeros=True, bias=True),
     Mixture("loop, 8 bits", style="scatter nd", third=True, bits=8, block=32, experts=3),
+    Mixture("loop, one choice after the other", style="scatter and add", third=True, one_by_one=True),
     Mixture("all", style="all", activation="swiglu", fusion=1, bias=True, attributes=(("activation_alpha", 1.702), ("activation_beta", 1.0), ("swiglu_limit", 1.0), ("normalize_routing_weights", 1))),
     Mixture("gathered", style="gathered", third=True, bias=True, attributes=(("normalize_routing_weights", 1),)),
     Mixture("gathered, transposed", style="gathered", stored="transposed", third=True, k=3),
@@ -184,7 +186,7 @@ def mixture(spec, w, leads):
 class Export(tiny_exports.Optimum):
     def __init__(self, w, spec, experts):
         super().__init__(DECODER, w)
-        self.mixture, self.experts = spec, experts
+        self.mixture, self.experts, self.rounded = spec, experts, {}
 
     def matrix(self, i, m):
         s, name = self.mixture, f"{i}.fc{m}"
@@ -224,7 +226,13 @@ class Export(tiny_exports.Optimum):
 
     def unfused(self, rows, scores, i):
         s = self.mixture
-        weights, index = self.op("TopK", self.op("Softmax", scores, axis=-1), self.constant([s.k]), outputs=2, axis=-1)
+        if s.one_by_one:
+            best = self.op("ArgMax", scores, axis=-1, keepdims=1)
+            left = self.op("ScatterElements", scores, best, self.op("Expand", self.f32(-np.inf), self.op("Shape", best)), axis=-1)
+            index = self.op("Concat", best, self.op("ArgMax", left, axis=-1, keepdims=1), axis=-1)
+            weights = self.op("GatherElements", self.op("Softmax", scores, axis=-1), index, axis=-1)
+        else:
+            weights, index = self.op("TopK", self.op("Softmax", scores, axis=-1), self.constant([s.k]), outputs=2, axis=-1)
         if s.attribute("normalize_routing_weights", 0):
             weights = self.op("Div", weights, self.op("ReduceSum", weights, self.constant([-1]), keepdims=1))
         if s.style == "gathered":
@@ -254,6 +262,11 @@ class Export(tiny_exports.Optimum):
                 n, k = w.shape
                 inputs = [self.weight(name, digits[e].reshape(n, k // s.block, -1)), self.weight(name + ".scales", scales[e].reshape(-1)), self.weight(name + ".zeros", zeros[e].reshape(-1)) if s.zeros else ""]
                 return self.op("MatMulNBits", x, *inputs, *(["", bias] if bias else []), domain="com.microsoft", K=k, N=n, bits=s.bits, block_size=s.block)
+            if s.stored == "table":
+                return self.table_product(x, name, w)
+            if s.stored == "bytes":
+                y = self.bytes_product(x, name, w.T)
+                return self.op("Add", y, bias) if bias else y
             if s.stored == "gemm":
                 return self.op("Gemm", x, self.weight(name, w), *([bias] if bias else []), transB=1)
             matrix = self.op("Transpose", self.weight(name, w), perm=[1, 0]) if s.stored == "transposed" else self.weight(name, w.T)
@@ -261,6 +274,29 @@ class Export(tiny_exports.Optimum):
             return self.op("Add", bias, y) if bias else y
         g = product(x, 1)
         return product(self.activated(g, product(x, 3) if self.mixture.third else None), 2)
+
+    def bytes_product(self, x, name, w):
+        """As dynamic quantisation writes it: uint8 or int8, one scale of all or one for each column, with zero points or not."""
+        by_column, unsigned = "fc1" in name, "fc2" in name
+        axes = 0 if by_column else None
+        low, high = np.minimum(w.min(axes), 0), np.maximum(w.max(axes), 0)
+        scale = ((high - low) / 255 if unsigned else np.maximum(high, -low) / 127).astype(np.float32)
+        zero = np.round(-low / scale).astype(np.uint8) if unsigned else np.zeros(np.shape(scale), np.int8)
+        digits = np.round(w / scale) + zero
+        digits = digits.clip(0, 255).astype(np.uint8) if unsigned else digits.astype(np.int8)
+        rounded = self.rounded.get(x) or self.rounded.setdefault(x, self.op("DynamicQuantizeLinear", x, outputs=3))
+        q, s, z = rounded
+        zeros = [] if "fc3" in name else [self.weight(name + ".zero", zero)]
+        y = self.op("Cast", self.op("MatMulInteger", q, self.weight(name, digits), z, *zeros), to=TensorProto.FLOAT)
+        return self.op("Mul", y, self.op("Mul", s, self.weight(name + ".scale", scale)))
+
+    def table_product(self, x, name, w):
+        """MatMulBnb4: digits of a table, blocks of all of W one after the other."""
+        n, k = w.shape
+        blocks = w.reshape(-1, 16)
+        scales = np.abs(blocks).max(-1).astype(np.float32)
+        q = np.random.default_rng(len(name)).integers(0, 16, w.size).astype(np.uint8)
+        return self.op("MatMulBnb4", x, self.weight(name, q[0::2] << 4 | q[1::2]), self.weight(name + ".scales", scales), domain="com.microsoft", K=k, N=n, block_size=16, quant_type="fc2" not in name, transB=1)
 
     def gathered(self, rows, weights, index, i):
         """A matrix for each row, as a product of batches: [R, N, K] x [R, K, 1], or [R, 1, K] x [R, K, N]."""
@@ -371,6 +407,29 @@ class ExpertsTest(CliTest):
                 folder, _, _ = self.check_placed(spec)
                 described = Run("inspect", folder)
                 self.assertIn("products by expert", described.out, described)
+
+    def test_tables_of_digits(self):
+        """Without the loop each row is multiplied by what the interpreter multiplies it by in the loop."""
+        for inner in (64, 48):  # packed, and as the file has them
+            with self.subTest(inner):
+                spec = Mixture(f"table {inner}", style="index_add", stored="table", third=True, inner=inner)
+                folder = self.write(spec, tiny_models.make_weights(DECODER, 3), make_experts(spec, 3))
+                naive = self.answer(folder, "--naive", "--threads", 1)
+                best = [([t["id"] for t in l["top"]], [t["logprob"] for t in l["top"]]) for l in naive["logprobs"]]
+                self.compare(self.answer(folder, "--threads", 1), naive["output_ids"], best)
+
+    def test_dynamic_bytes(self):
+        """Rows of an expert are rounded by their common range: an interpreter that runs the loop is the oracle."""
+        for style in ("index_add", "scatter nd"):
+            with self.subTest(style):
+                spec = Mixture("bytes, " + style, style=style, stored="bytes", third=True, bias=style == "index_add", inner=48)
+                folder = self.write(spec, tiny_models.make_weights(DECODER, 3), make_experts(spec, 3))
+                naive = self.answer(folder, "--naive", "--threads", 1)
+                best = [([t["id"] for t in l["top"]], [t["logprob"] for t in l["top"]]) for l in naive["logprobs"]]
+                for chunk in (4, 64):
+                    placed = self.answer(folder, "--threads", 1, "--chunk", chunk)
+                    self.compare(placed, naive["output_ids"], best)
+                    self.assertEqual(placed["bytes_copied_per_token"], 0)
 
     def test_a_hundred_thousand_nodes(self):
         folder = self.folder / "large"

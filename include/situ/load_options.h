@@ -63,8 +63,9 @@ struct LoadOptions {
   // and cannot be rewound.
   std::string draft;
   // Which precision of the graphs to run, where a folder has several: "q4" (model_q4.onnx) for all of them, or
-  // "encoder_model=fp16" for one. Known: fp32 (no suffix), fp16, q4, q4f16, int8, uint8, quantized, bnb4. Default: the
-  // file without suffix, else the only one.
+  // "encoder_model=fp16" for one. Known: fp32 (no suffix) and the suffixes of transformers.js, Optimum and
+  // sentence-transformers (fp16, q4f16, quantized, O2, qint8_avx512_vnni ...; an unknown one is answered by all).
+  // Default: the file without suffix, else the only one.
   std::vector<std::string> variants;
   // Weights that the kernels want in another order are packed once and saved (where: README.md), and mapped by later
   // loads.

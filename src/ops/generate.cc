@@ -102,7 +102,9 @@ Status infer_range(InferContext& c) {
   }
   const DType type = c.input(0).type;
   int64_t length = 0;
-  if (dtype_is_float(type)) {
+  bool counted = true;  // whole numbers that are known, of any type
+  for (size_t i = 0; i < 3; ++i) counted = counted && c.content(i).has_value();
+  if (dtype_is_float(type) && !counted) {
     double v[3];
     for (size_t i = 0; i < 3; ++i) {
       if (i >= c.constants.size() || c.constants[i] == nullptr)

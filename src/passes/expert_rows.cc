@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kernels/packed_layout.h"
 #include "ops/op.h"
 #include "passes/node_key.h"
+#include "passes/pack_store.h"
 #include "passes/row_sample.h"
 
 namespace situ {
@@ -72,9 +74,16 @@ std::optional<LiftedRows> ExpertRows::no(const std::string& why) {
   return std::nullopt;
 }
 
+// A number of all rows of an expert, or one for each column, such as the scale that its rows are rounded by.
+bool ExpertRows::of_expert(ValueId v) const {
+  const Shape& shape = graph_.values[v].info.shape;
+  return shape.size() <= 1 && shape_is_const(shape) && of_rows_(v);
+}
+
 // The dims behind the one of rows, in front of which is nothing.
 std::optional<std::vector<int64_t>> ExpertRows::rest_of(ValueId v) const {
   const Shape& shape = graph_.values[v].info.shape;
+  if (of_expert(v)) return shape.empty() ? std::vector<int64_t>{1} : shape_values(shape);
   size_t a = 0;
   while (a < shape.size() && shape[a] == Dim(1)) ++a;
   if (a == shape.size() || shape[a] != Dim::symbol(kSymN)) return std::nullopt;
@@ -123,6 +132,13 @@ std::optional<LiftedRows> ExpertRows::lift_node(const Values& of_experts) {
   if (gathers && !of_rows_(n.in[0])) return gathered(of_experts);
   if (n.is("MatMul") || n.is("Gemm")) return product(of_experts);
   if (n.is("MatMulNBits", "com.microsoft")) return product_of_digits(of_experts);
+  if (n.is("MatMulInteger")) return product_of_bytes(of_experts);
+  if (n.is("DynamicQuantizeLinear") && n.out.size() == 3 && of_experts[0] == n.out[1]) {
+    const auto r = rounding(of_experts);
+    return r ? std::optional(LiftedRows{r->scale, true, {1}}) : std::nullopt;
+  }
+  if (of_expert(of_experts[0]) && (!n.def || n.def->placement != Placement::kElementwise))
+    return no("rows of an expert are put together by " + n.label());
   if (n.is("Slice") || n.is("Split")) return part(of_experts);
   if (!n.def) return no(n.label() + " is not of rows");
   if (n.def->placement == Placement::kElementwise) return elementwise(of_experts);
@@ -387,6 +403,32 @@ std::optional<LiftedRows> ExpertRows::product(const Values& of_experts) {
   return emit_.product(*x, bias, stored, k, columns, transposed);
 }
 
+// Of who asks whether a model can be run, and runs nothing.
+bool ExpertRows::dry() const { return context_.packs != nullptr && context_.packs->dry(); }
+
+// Room for weights in another form; where they are not looked at, their size alone.
+Result<Tensor> ExpertRows::room(DType type, const std::vector<int64_t>& dims) const {
+  if (!dry()) return Tensor::allocate(type, dims);
+  Result<Tensor> nothing = context_.packs->nothing(type, count_of(dims));
+  if (!nothing.is_ok()) return nothing.status();
+  return nothing->reshaped(dims);
+}
+
+// [N, K] of a product whose digits are numbers of a table.
+Result<Tensor> ExpertRows::numbers_of_table(const Node& n, DigitTable table) const {
+  const int64_t k = n.attr_int("K", 0), columns = n.attr_int("N", 0), block = n.attr_int("block_size", 0),
+                first = n.attr_int("high_first", 0) != 0 ? 4 : 0;
+  Result<Tensor> w = room(DType::kF32, {columns, k});
+  if (!w.is_ok() || dry()) return w;
+  const auto* digits = graph_.values[n.in[1]].constant.view().as<const uint8_t>();
+  const std::vector<double> scales = graph_.values[n.in[2]].constant.to_f64();
+  for (int64_t i = 0; i < columns * k; ++i) {
+    const int digit = digits[i / 2] >> (i % 2 == 0 ? first : 4 - first) & 15;
+    w->view().as<float>()[i] = digits_of(table)[digit] * static_cast<float>(scales[static_cast<size_t>(i / block)]);
+  }
+  return w;
+}
+
 std::optional<LiftedRows> ExpertRows::product_of_digits(const Values& of_experts) {
   const Node n = producer(of_experts[0]);
   if (n.has_input(4)) return no(n.label() + " has its weights in another order");
@@ -400,6 +442,14 @@ std::optional<LiftedRows> ExpertRows::product_of_digits(const Values& of_experts
     if (bias == kNoValue) return no("the bias of " + n.label() + " is no constant");
   }
   Values weights;
+  // Digits of a table (MatMulBnb4): the numbers that they stand for.
+  const auto table = static_cast<DigitTable>(n.attr_int("table", 0));
+  for (size_t e = 0; e < of_experts.size() && table != DigitTable::kNone; ++e) {
+    const Result<Tensor> numbers = numbers_of_table(producer(of_experts[e]), table);
+    if (!numbers.is_ok()) return no(numbers.status().message());
+    weights.push_back(graph_.add_constant(producer(of_experts[e]).name + "/numbers", *numbers));
+  }
+  if (table != DigitTable::kNone) return emit_.product(*x, bias, weights, k, columns);
   for (const ValueId v : of_experts)
     for (size_t i = 1; i < 4; ++i) weights.push_back(producer(v).has_input(i) ? producer(v).in[i] : kNoValue);
   const LiftedRows y = emit_.product(*x, bias, weights, k, columns);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/params.h"
 #include "passes/builder.h"
 #include "passes/pass.h"
 
@@ -81,6 +82,7 @@ class ExpertRows {
   const Node& producer(ValueId v) const { return graph_.nodes[static_cast<size_t>(graph_.values[v].producer)]; }
   std::optional<LiftedRows> no(const std::string& why);
   std::optional<std::vector<int64_t>> rest_of(ValueId v) const;
+  bool of_expert(ValueId v) const;
   bool alike(const Values& of_experts) const;
   Values operands(const Values& of_experts, size_t i) const;
   std::optional<LiftedRows> lift_node(const Values& of_experts);
@@ -91,6 +93,21 @@ class ExpertRows {
   std::optional<LiftedRows> part(const Values& of_experts);
   std::optional<LiftedRows> product(const Values& of_experts);
   std::optional<LiftedRows> product_of_digits(const Values& of_experts);
+  // -- of bytes (expert_bytes.cc)
+  // DynamicQuantizeLinear of the rows of each expert: scale [S, choices, 1], and the rows that were rounded, less
+  // their zero point.
+  struct Rounding {
+    ValueId scale = kNoValue;
+    LiftedRows rows;
+  };
+  std::optional<Rounding> rounding(const Values& of_experts);
+  ValueId over_rows_of_expert(const char* reduce, ValueId of_choices);
+  Result<Tensor> bytes_by_column(const Tensor& w) const;
+  uint8_t bytes_middle(const Node& product) const;
+  std::optional<LiftedRows> product_of_bytes(const Values& of_experts);
+  bool dry() const;
+  Result<Tensor> room(DType type, const std::vector<int64_t>& dims) const;
+  Result<Tensor> numbers_of_table(const Node& product, DigitTable table) const;
   ValueId constant_of(const Values& values, const std::vector<int64_t>& rest, bool* per_choice);
   ValueId stacked(const Values& values, const std::vector<int64_t>& dims);
   bool same_numbers(const Values& values) const;
@@ -103,6 +120,7 @@ class ExpertRows {
   std::function<bool(ValueId)> of_rows_;
   std::function<size_t(ValueId)> readers_;
   std::map<ValueId, std::pair<Values, std::optional<LiftedRows>>> lifted_;  // by the first expert's value
+  std::map<ValueId, Rounding> roundings_;                                   // by the first expert's rounded rows
   std::string reason_;
 };
 

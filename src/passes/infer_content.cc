@@ -118,8 +118,39 @@ std::optional<int64_t> uniform_value(const Graph& graph, ValueId id) {
   return static_cast<int64_t>(value);
 }
 
+// The first and the last number of a Range that has a number for each new token at least, as of positions, in any
+// shape; `rank` is the one that it has to have, or 0.
+std::optional<std::pair<Dim, Dim>> ends_of_range(const Graph& graph, ValueId id, size_t rank) {
+  for (int moves = 0; id != kNoValue && moves < 4; ++moves) {
+    const Value& v = graph.values[id];
+    const Node* n = graph.producer(id);
+    if (!n || (v.info.type != DType::kI64 && v.info.type != DType::kI32) || (rank && v.info.shape.size() != rank))
+      return std::nullopt;
+    if (n->is("Range")) {
+      const auto start = content_of(graph, *n, 0), step = content_of(graph, *n, 2);
+      if (!start || !step || !v.info.shape[0].depends_on(kSymS)) return std::nullopt;
+      return std::pair((*start)[0], (*start)[0] + (*step)[0] * (v.info.shape[0] - Dim(1)));
+    }
+    if (!n->domain.empty() || !in(n->op, {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze"})) return std::nullopt;
+    id = n->in[0];
+  }
+  return std::nullopt;
+}
+
+// Gather of the first or the last of such numbers.
+std::optional<Content> taken_from_range(const Graph& graph, const Node& node) {
+  const auto at = content_of(graph, node, 1);
+  const auto ends = ends_of_range(graph, node.in[0], 1);
+  if (!ends || !at || at->size() != 1) return std::nullopt;
+  if ((*at)[0] == Dim(0)) return Content{ends->first};
+  if ((*at)[0] == Dim(-1)) return Content{ends->second};
+  return std::nullopt;
+}
+
 std::optional<Content> reduce(const Graph& graph, const Node& node, const ValueInfo& out) {
   if (shape_count(out.shape) != Dim(1)) return std::nullopt;
+  if (const auto ends = ends_of_range(graph, node.in[0], 0); ends && in(node.op, {"ReduceMax", "ReduceMin"}))
+    return Content{node.op == "ReduceMax" ? dim_max(ends->first, ends->second) : dim_min(ends->first, ends->second)};
   if (node.op == "ReduceSum" && !content_of(graph, node, 0)) {
     const auto value = uniform_value(graph, node.in[0]);
     if (value) return Content{shape_count(graph.values[node.in[0]].info.shape) * Dim(*value)};
@@ -196,6 +227,10 @@ void find_content(const Graph& graph, const Node& node, Evaluator& evaluator, st
   if (in(node.op, {"ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin"})) {
     infos[0].content = reduce(graph, node, infos[0]);
     return;
+  }
+  if (node.op == "Gather" && !content_of(graph, node, 0)) {
+    infos[0].content = taken_from_range(graph, node);
+    if (infos[0].content) return;
   }
   if (moves(node)) {
     auto moved = move_elements(graph, node, evaluator);

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstdlib>
 
 #include "base/reasons.h"
@@ -18,6 +20,7 @@ constexpr int kMostViews = 4;  // of a constant, one of the other
 // repeated for each, too.
 constexpr int64_t kMostTimes = 8;
 constexpr int64_t kFoldedBytes = 256 << 20;
+constexpr double kMostWholeFloat = 1 << 24;  // float holds every whole number up to it
 
 // Of a shape that is known.
 int64_t bytes_of(const ValueInfo& info) { return (shape_count(info.shape).value() * dtype_bits(info.type) + 7) / 8; }
@@ -125,6 +128,19 @@ void learn(Graph& graph, int symbol, const Dim& by) {
   }
 }
 
+// A float operand that counts, as torch.onnx writes arange(n, dtype=float): a whole number of the file, or the cast of
+// an integer that is known.
+std::optional<std::vector<Dim>> whole_number(const Graph& graph, ValueId v) {
+  const Tensor& constant = graph.values[v].constant;
+  if (constant.present() && constant.count() == 1) {
+    const double number = constant.to_f64()[0];
+    if (number == std::trunc(number) && std::abs(number) <= kMostWholeFloat)
+      return std::vector<Dim>{Dim(static_cast<int64_t>(number))};
+  }
+  const Node* cast = graph.producer(v, "Cast");
+  return cast && !dtype_is_float(graph.values[cast->in[0]].info.type) ? content_of(graph, *cast, 0) : std::nullopt;
+}
+
 Status infer_node(PassContext& context, Node& node, std::vector<ValueInfo>& infos) {
   Graph& graph = context.graph;
   if (!node.def) return node.error("unknown operator", Reason::Kind::kOperator);
@@ -133,6 +149,14 @@ Status infer_node(PassContext& context, Node& node, std::vector<ValueInfo>& info
     infer.in.push_back(v == kNoValue ? nullptr : &graph.values[v].info);
     infer.constants.push_back(v == kNoValue || !graph.values[v].constant.present() ? nullptr
                                                                                    : &graph.values[v].constant);
+  }
+  std::array<ValueInfo, 3> counts;
+  for (size_t i = 0; i < counts.size() && node.is("Range"); ++i) {
+    // Halves do not hold all whole numbers of the lengths that there are.
+    if (!infer.has(i) || (infer.in[i]->type != DType::kF32 && infer.in[i]->type != DType::kF64)) continue;
+    counts[i] = *infer.in[i];
+    counts[i].content = whole_number(graph, node.in[i]);
+    infer.in[i] = &counts[i];
   }
   const Status strict = node.def->infer(infer);
   SITU_RETURN_IF_ERROR(node.check_attribute_kinds());

@@ -234,7 +234,7 @@ class LoopFinder {
       open.pop_back();
       if (!seen.insert(v).second || graph_.values[v].constant.present() || graph_.values[v].info.content) continue;
       const Node* n = graph_.producer(v);
-      if (n && ((n->is("TopK") && n->has_output(1) && n->out[1] == v) || n->is("ArgMax"))) {
+      if (n && (routed(v) || (n->is("Concat") && joins_choices(*n)))) {
         if (found != kNoValue && found != v) return kNoValue;
         found = v;
       } else if (!n || !n->domain.empty() || !kKeep.count(n->op) || seen.size() > kMostMaskNodes) {
@@ -247,6 +247,35 @@ class LoopFinder {
     return found;
   }
 
+  // Whether `v` is what a router chose.
+  bool routed(ValueId v) const {
+    const Node* n = graph_.producer(v);
+    return n && ((n->is("TopK") && n->has_output(1) && n->out[1] == v) || n->is("ArgMax"));
+  }
+  // The node that chose `v`, which views of it lead to.
+  const Node* router_of(ValueId v) const {
+    static const std::set<std::string> kViews{"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"};
+    for (const Node* n = graph_.producer(v); n; n = graph_.producer(v)) {
+      if (routed(v)) return n;
+      if (!n->domain.empty() || !kViews.count(n->op)) return nullptr;
+      v = n->in[0];
+    }
+    return nullptr;
+  }
+  // Choices that were made one after the other, side by side: [.., 1] each.
+  bool joins_choices(const Node& n) const {
+    const int64_t rank = static_cast<int64_t>(shape(n.out[0]).size()), axis = n.attr_int("axis", 0);
+    return rank > 0 && (axis == rank - 1 || axis == -1) &&
+           std::all_of(n.in.begin(), n.in.end(), [&](ValueId v) { return router_of(v) && shape(v).back() == Dim(1); });
+  }
+  // Of how many experts the router chooses; 0: it does not say.
+  int64_t choice_of(const Node& router) {
+    const Shape& scores = shape(router.in[0]);
+    const int64_t rank = static_cast<int64_t>(scores.size()),
+                  axis = router.attr_int("axis", router.is("TopK") ? -1 : 0);
+    return (axis == -1 || axis == rank - 1) && scores.back().is_const() ? scores.back().value() : 0;
+  }
+
   // Reads index, choices and the order of the experts off the masks.
   bool read_masks(Loop* loop) {
     for (const Link& link : loop->links) {
@@ -255,17 +284,17 @@ class LoopFinder {
         return no("the mask is not made of one router's choice");
       loop->index = index;
     }
-    const Node& router = *graph_.producer(loop->index);
-    const Shape& scores = shape(router.in[0]);
-    const int64_t rank = static_cast<int64_t>(scores.size());
-    int64_t axis = router.attr_int("axis", router.is("TopK") ? -1 : 0);
-    axis = axis < 0 ? axis + rank : axis;
-    if (axis != rank - 1 || !scores.back().is_const()) return no("the router does not choose along its last axis");
-    const int64_t experts = scores.back().value();
+    const Node& chooser = *graph_.producer(loop->index);
+    const bool several = chooser.is("Concat");
+    const int64_t experts = choice_of(several ? *router_of(chooser.in[0]) : chooser);
+    if (experts == 0) return no("the router does not choose along its last axis");
+    for (size_t i = 0; i < chooser.in.size() && several; ++i)
+      if (choice_of(*router_of(chooser.in[i])) != experts) return no("routers choose among others");
     if (experts != static_cast<int64_t>(loop->links.size()))
       return no(std::to_string(loop->links.size()) + " of " + std::to_string(experts) + " experts have rows");
     const Shape& index = shape(loop->index);
-    loop->choices = router.is("TopK") ? (index.back().is_const() ? index.back().value() : 0) : 1;
+    const bool one = chooser.is("ArgMax");
+    loop->choices = one ? 1 : index.back().is_const() ? index.back().value() : 0;
     if (loop->choices < 1 || loop->choices > experts) return no("the number of choices is not known");
     if (loop->replaces && loop->choices > 1) return no("rows of one expert replace those of another");
     return order_links(loop, experts);

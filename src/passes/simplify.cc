@@ -13,6 +13,8 @@
 namespace situ {
 namespace {
 
+constexpr int64_t kMostChoices = 4096;  // of a router
+
 // The single value of a constant float or integer tensor of one element.
 std::optional<double> scalar(const Graph& graph, ValueId v) {
   const Tensor& t = graph.values[v].constant;
@@ -125,6 +127,53 @@ void gather_to_squeeze(Graph& graph) {
   }
 }
 
+// Whether constant indices [.., rank] are all places of `dims` in order, but that along `axis` the last one stands for
+// all.
+bool names_last_row(const Tensor& indices, const std::vector<int64_t>& dims, int64_t axis) {
+  const int64_t rank = std::ssize(dims);
+  int64_t count = 1;
+  for (int64_t a = 0; a < rank; ++a) count *= a == axis ? 1 : dims[static_cast<size_t>(a)];
+  if (!indices.present() || indices.count() != count * rank || indices.dims().empty() || indices.dims().back() != rank)
+    return false;
+  const std::vector<int64_t> at = indices.to_i64();
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t rest = i;
+    for (int64_t a = rank; a-- > 0;) {
+      const int64_t extent = dims[static_cast<size_t>(a)], place = at[static_cast<size_t>(i * rank + a)],
+                    wanted = a == axis ? extent - 1 : rest % extent;
+      if ((place < 0 ? place + extent : place) != wanted) return false;
+      if (a != axis) rest /= extent;
+    }
+  }
+  return true;
+}
+
+// The same by ScatterND, as torch.onnx writes state[:, :, -1] = x, whose updates have no such axis.
+Status scatter_nd_to_concat(Graph& graph) {
+  Builder builder(graph);
+  for (Node n : graph.nodes) {
+    const Node* concat = n.is("ScatterND") && n.in.size() == 3 ? graph.producer(n.in[0], "Concat") : nullptr;
+    const Shape all = concat ? graph.values[n.in[0]].info.shape : Shape{};
+    if (concat && concat->in.size() > 1 && shape_is_const(all) && n.attr_string("reduction", "none") == "none") {
+      const int64_t rank = std::ssize(all), given = concat->attr_int("axis", 0),
+                    axis = given < 0 ? given + rank : given;
+      Shape row = all;
+      if (axis >= 0 && axis < rank) row[static_cast<size_t>(axis)] = Dim(1);
+      if (axis >= 0 && axis < rank && graph.values[concat->in.back()].info.shape == row &&
+          names_last_row(graph.values[n.in[1]].constant, shape_values(all), axis)) {
+        builder.start(n);
+        std::vector<ValueId> operands = concat->in;
+        operands.back() = builder.reshape(n.in[2], shape_values(row));
+        builder.op("Concat", operands, n.out[0]);
+        builder.last().set_int("axis", axis);
+        continue;
+      }
+    }
+    builder.keep(std::move(n));
+  }
+  return builder.finish();
+}
+
 // ScatterElements that writes all of the last row of a Concat, as of a cache that was rolled by one: what it writes
 // is the last operand.
 void scatter_to_concat(Graph& graph) {
@@ -176,6 +225,32 @@ Status fill_for_updates(Graph& graph) {
         value.tensor = number.reshaped({1});
         builder.last().attrs["value"] = value;
         graph.values[n.in[0]].info = info;
+      }
+    }
+    builder.keep(std::move(n));
+  }
+  return builder.finish();
+}
+
+// ScatterElements at one place of each row that ArgMax found, as routers strike out what they chose, writes every
+// number but one as it was: Where(place == 0, 1, .., x, data), whose data others may read, too.
+Status scatter_to_where(Graph& graph) {
+  Builder builder(graph);
+  for (Node n : graph.nodes) {
+    const auto shape = [&](size_t i) { return graph.values[n.in[i]].info.shape; };
+    if (n.is("ScatterElements") && n.in.size() == 3 && graph.producer(n.in[1], "ArgMax") &&
+        n.attr_string("reduction", "none") == "none") {
+      Shape rows = shape(0);
+      const int64_t rank = static_cast<int64_t>(rows.size()), axis = n.attr_int("axis", 0);
+      const Dim count = rank > 0 ? rows.back() : Dim(0);
+      if (rank > 0) rows.back() = Dim(1);
+      if ((axis == -1 || axis == rank - 1) && count.is_const() && count.value() <= kMostChoices && shape(1) == rows &&
+          shape(2) == rows) {
+        builder.start(n);
+        std::vector<int64_t> places;
+        for (int64_t i = 0; i < count.value(); ++i) places.push_back(i);
+        builder.op("Where", {builder.op("Equal", {n.in[1], builder.constant_i64(places)}), n.in[2], n.in[0]}, n.out[0]);
+        continue;
       }
     }
     builder.keep(std::move(n));
@@ -245,9 +320,11 @@ Status simplify(PassContext& context) {
   context.binding.logits = resolve(context.binding.logits);
   tile_to_expand(graph);
   scatter_to_concat(graph);
+  SITU_RETURN_IF_ERROR(scatter_nd_to_concat(graph));
   gather_to_squeeze(graph);
   SITU_RETURN_IF_ERROR(gathers_to_views(graph));
   SITU_RETURN_IF_ERROR(fill_for_updates(graph));
+  SITU_RETURN_IF_ERROR(scatter_to_where(graph));
   softmax_as_it_is(graph);
   detach_host_values(graph);
   graph.remove_dead_nodes();

@@ -6,7 +6,19 @@ namespace situ {
 
 namespace fs = std::filesystem;
 
-const std::vector<std::string> kVariants{"fp32", "fp16", "q4", "q4f16", "int8", "uint8", "quantized", "bnb4"};
+// Of transformers.js; of Optimum's optimiser; of sentence-transformers.
+const std::vector<std::string> kVariants{"fp32",         "fp16",
+                                         "q4",           "q4f16",
+                                         "int8",         "uint8",
+                                         "quantized",    "bnb4",
+                                         "q2",           "q2f16",
+                                         "q1",           "q1f16",
+                                         "optimized",    "optimized_quantized",
+                                         "O1",           "O2",
+                                         "O3",           "O4",
+                                         "qint8_arm64",  "qint8_avx2",
+                                         "qint8_avx512", "qint8_avx512_vnni",
+                                         "quint8_avx2"};
 
 namespace {
 
@@ -46,9 +58,11 @@ const std::string& VariantChoice::of(const std::string& graph) const {
 // "model_q4.onnx" -> {"model", "q4"}
 static std::pair<std::string, std::string> graph_and_variant(const fs::path& file) {
   const std::string stem = file.stem().string();
+  const std::string* longest = nullptr;  // of "quantized" and "optimized_quantized"
   for (const std::string& v : kVariants)
-    if (stem.size() > v.size() + 1 && stem.ends_with("_" + v)) return {stem.substr(0, stem.size() - v.size() - 1), v};
-  return {stem, "fp32"};
+    if (stem.size() > v.size() + 1 && stem.ends_with("_" + v) && (!longest || v.size() > longest->size())) longest = &v;
+  if (!longest) return {stem, "fp32"};
+  return {stem.substr(0, stem.size() - longest->size() - 1), *longest};
 }
 
 bool there(const fs::path& path) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "pipelines/graph_files.h"
 #include "text/test_models.h"
 
 namespace situ {
@@ -44,6 +45,17 @@ TEST_F(OtherVariants, AreNamedAsTheyAreAskedFor) {
   EXPECT_EQ(advice(files, {"bnb4"}), "");
   files.decoder = graph("other_bnb4.onnx");
   EXPECT_EQ(advice(files, {"bnb4"}), "there are other variants: take --variant q4");
+}
+
+TEST_F(OtherVariants, AreChosenByTheSuffixesOfOtherExporters) {
+  for (const std::string variant : {"O2", "optimized_quantized", "qint8_avx512_vnni", "quint8_avx2", "q4f16"}) {
+    write({"model.onnx", "model_optimized.onnx", "model_int8.onnx", ("model_" + variant + ".onnx").c_str()});
+    const Result<VariantChoice> choice = VariantChoice::parse({variant});
+    ASSERT_TRUE(choice.is_ok()) << choice.status().message();
+    const Result<std::filesystem::path> file = GraphFiles(folder_.path(), *choice).choose("model");
+    ASSERT_TRUE(file.is_ok()) << file.status().message();
+    EXPECT_EQ(file->filename(), "model_" + variant + ".onnx");
+  }
 }
 
 TEST_F(OtherVariants, AreThereForAllGraphs) {

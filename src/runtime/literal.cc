@@ -144,6 +144,10 @@ Result<LiteralResult> run_literally(const Compiled& compiled, const LiteralStep&
       feeds[s.past] =
           Tensor::allocate(graph.values[s.past].info.type, shape_eval(graph.values[s.past].info.shape, symbols));
   }
+  // A past that no call gives on, as where a decoder makes embeddings, stays empty.
+  for (const auto& [v, role] : binding.inputs)
+    if (role == InputRole::kState && !feeds.count(v))
+      feeds[v] = Tensor::allocate(graph.values[v].info.type, shape_eval(graph.values[v].info.shape, symbols));
   for (size_t v = 0; v < graph.values.size(); ++v) {
     const Value& value = graph.values[v];
     const bool host = value.info.content && !value.constant.present() && value.producer < 0;
