@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/assign.h"
+#include "base/npy.h"
 #include "pipelines/llm.h"
-#include "pipelines/npy.h"
 
 namespace situ {
 namespace {
