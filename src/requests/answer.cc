@@ -28,6 +28,7 @@ Answer::Answer(const Served& served, AnswerRules rules, std::span<const int64_t>
   result_.notes = std::move(rules.notes);
   if (rules.grammar) constraint_.emplace(std::move(*rules.grammar), beside);
   if (rules.report_perplexity) likelihood_.emplace();
+  if (rules.score) score_ = 0;
 }
 
 Status Answer::echo(std::span<const int64_t> prompt) {
@@ -59,6 +60,10 @@ Status Answer::next(std::span<const float> logits) {
   }
   const Result<int64_t> chosen = sampler_.choose(logits, constraint_ ? &allowed : nullptr);
   if (!chosen.is_ok()) return chosen.status();
+  if (score_) {
+    logprobs_.read(sampler_.last_scores());
+    *score_ += logprobs_.of(*chosen);
+  }
   if (std::find(end_ids_.begin(), end_ids_.end(), *chosen) != end_ids_.end()) {
     end(FinishReason::kStop);
     return Status::ok();

@@ -140,7 +140,7 @@ Status MediaWriter::place(const Regions& regions, EncoderRoom& room, ProgramBuil
   builder_ = &builder;
   SITU_RETURN_IF_ERROR(lookup_io_.reserve(lookup_plan_, files_.lookup_name));
   Regions own = regions;
-  own.io = lookup_io_.begin;
+  own.io = lookup_io_.memory.data();
   SITU_RETURN_IF_ERROR(assign(&lookup_, Program::create(cut_.lookup.graph, cut_.lookup.binding, lookup_plan_,
                                                         cut_.lookup.order, own, *room.executor))
                            .with_context(files_.lookup_name));
@@ -215,7 +215,7 @@ Result<std::byte*> MediaWriter::look_up(std::span<const Segment> text) {
   SITU_RETURN_IF_ERROR(lookup_->run({text, tokens}, *room_->ledger).with_context(files_.lookup_name));
   const auto rows = std::find_if(lookup_plan_.ports.begin(), lookup_plan_.ports.end(),
                                  [&](const Root& r) { return r.value == cut_.lookup.binding.rows; });
-  return lookup_io_.begin + rows->offset;
+  return lookup_io_.memory.data() + rows->offset;
 }
 
 // The tokens of text between those of encoders.
@@ -314,7 +314,6 @@ class MediaWriter::Run : public Encoding {
   // place. Else they are moved there.
   Status begin() {
     const Entry& e = *entry_;
-    SITU_RETURN_IF_ERROR(room_.claim(e, encoder().name));
     tensors_.clear();
     for (const Root& r : e.plan.ports)
       if (const Value& v = e.compiled.graph.values[r.value]; v.producer < 0)
@@ -325,6 +324,8 @@ class MediaWriter::Run : public Encoding {
       to_.push_back(tokens[e.order.empty() ? r : static_cast<size_t>(e.order[r])] - tokens[0]);
     const bool together = e.order.empty() && to_.back() + 1 == std::ssize(to_);
     const bool by_place = together || e.program->writes_rows_by_place();
+    const int64_t apart = by_place ? 0 : e.rows * rows_->row_bytes();
+    SITU_RETURN_IF_ERROR(room_.claim(e.plan.arena_bytes + apart, 0, encoder().name));
     apart_ = by_place ? Tensor() : Tensor::allocate(rows_->rows.type(), {e.rows, writer_.width()});
     segment_.count = segment_.keys = 1;
     step_ = {{&segment_, 1}};
@@ -382,7 +383,7 @@ Result<std::unique_ptr<Encoding>> MediaWriter::encoding(const MediaPrompt& promp
   }
   rows->first = prompt.base + first;
   rows->count = last + 1 - first;
-  rows->rows = Tensor::allocate(rows_info().type, {rows->count, width()});
+  SITU_RETURN_IF_ERROR(assign(&rows->rows, room_->rows(rows_info().type, {rows->count, width()})));
   return std::unique_ptr<Encoding>(new Run(*this, std::move(*places), std::move(rows)));
 }
 

@@ -36,9 +36,7 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::make(const ModelFiles& files, 
     if (*says == FirstCall::kOther) return not_of_one_decoder(files);
   }
   // A graph for any step; else one for first calls and one for single tokens.
-  Result<Compiled> decode =
-      compile(m.literal_decode, options, nullptr,
-              {Phase::kAny, false, source_states(m.literal_decode, m, false), {}, m.source_length});
+  Result<Compiled> decode = compile_literally(m.literal_decode, m, options, Phase::kAny);
   const Status any = decode.status();
   if (!any.is_ok() && holds_for_any_step(any)) return any;
   std::optional<Graph> first_graph = m.literal_first;
@@ -46,8 +44,7 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::make(const ModelFiles& files, 
     return !first_graph && decode.is_ok() && declares_one_token(m.literal_decode, options.names, *decode);
   };
   if (!decode.is_ok() || one_token()) {
-    decode = compile(m.literal_decode, options, nullptr,
-                     {Phase::kDecode, false, source_states(m.literal_decode, m, false), {}, m.source_length});
+    decode = compile_literally(m.literal_decode, m, options, Phase::kDecode);
     if (!decode.is_ok()) return any.is_ok() ? decode.status() : with_fixed_tokens(m.literal_decode, options, any);
     e->one_token_ = one_token();
     if (!first_graph && !e->one_token_) first_graph = m.literal_decode;
@@ -59,8 +56,7 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::make(const ModelFiles& files, 
     if (first_graph) e->cut_ = Status::error("first calls are computed by a graph of their own");
   }
   if (!first_graph) return e;
-  Result<Compiled> first = compile(*first_graph, options, nullptr,
-                                   {Phase::kFirst, false, source_states(*first_graph, m, true), {}, m.source_length});
+  Result<Compiled> first = compile_literally(*first_graph, m, options, Phase::kFirst);
   if (!first.is_ok() && !m.literal_first && steps_by_token(e->decode_.binding)) {
     e->one_token_ = true;
     return e;
@@ -183,7 +179,9 @@ Status NaiveEngine::step(NaiveSequence& sequence, std::span<const int64_t> token
   const std::string taken =
       "for a step of " + std::to_string(tokens.size()) + " tokens after " + std::to_string(sequence.length);
   return or_error(taken, [&]() -> Status {
-    SITU_RETURN_IF_ERROR(feed_by_length(sequence, tokens));
+    NaiveSequence next = sequence;
+    SITU_RETURN_IF_ERROR(feed_by_length(next, tokens));
+    sequence = std::move(next);
     logits_ = to ? std::span<const float>(to, converted_.size()) : converted_;
     if (to)
       move_bytes(row_view(to, static_cast<int64_t>(converted_.size())),
@@ -224,57 +222,31 @@ NaiveSequence NaiveEngine::without_past(const NaiveSequence& sequence) const {
 }
 
 // The first call, where the export has one, then cached ones; of single tokens, where those may hold for them alone.
+// After an error the sequence is in the middle of the step.
 Status NaiveEngine::feed(NaiveSequence& sequence, std::span<const int64_t> tokens) {
   if (fixed_) {
-    FixedWindowSequence next = sequence.window;
-    const Result<Tensor> logits = fixed_->step(next, tokens, *evaluator_);
+    const Result<Tensor> logits = fixed_->step(sequence.window, tokens, *evaluator_);
     if (!logits.is_ok()) return logits.status();
-    SITU_RETURN_IF_ERROR(keep_logits(*logits));
-    sequence.window = std::move(next);
     sequence.length = sequence.window.length;
-    return Status::ok();
-  }
-  if (!first_ && !one_token_) {
-    sequence.media.match(sequence.length, tokens);
-    if (sequence.media.empty() && decode_.binding.circle == 0) return run(decode_, sequence, tokens);
-    NaiveSequence next = sequence;
-    if (sequence.media.empty()) {
-      SITU_RETURN_IF_ERROR(feed_circle(next, tokens));
-      sequence = std::move(next);
-      return Status::ok();
-    }
-    // In parts the graph would have the tables of shorter sequences.
-    if (switches_.any() && next.media.border(next.length) < static_cast<int64_t>(tokens.size())) {
-      Result<Tensor> rows = embeddings_of(next, tokens);
-      if (!rows.is_ok()) return rows.status();
-      SITU_RETURN_IF_ERROR(run(cut_->decoder, next, tokens, rows->view().data));
-      sequence = std::move(next);
-      return Status::ok();
-    }
-    for (size_t begin = 0; begin < tokens.size();) {
-      const size_t count =
-          static_cast<size_t>(std::min(next.media.border(next.length), static_cast<int64_t>(tokens.size() - begin)));
-      SITU_RETURN_IF_ERROR(
-          run(next.media.holds(next.length) ? cut_->decoder : decode_, next, tokens.subspan(begin, count)));
-      begin += count;
-    }
-    sequence = std::move(next);
-    return Status::ok();
+    return keep_logits(*logits);
   }
   if (first_ && sequence.length == 0) return run(*first_, sequence, tokens);
-  NaiveSequence next = sequence;
-  for (const int64_t& token : tokens) SITU_RETURN_IF_ERROR(run(decode_, next, {&token, 1}));
-  sequence = std::move(next);
-  return Status::ok();
-}
-
-// As many tokens at once as there are places behind the last one, then one by one: the rows of a step must not be
-// written over each other.
-Status NaiveEngine::feed_circle(NaiveSequence& sequence, std::span<const int64_t> tokens) {
+  const bool one_by_one = first_ || one_token_;
+  if (!one_by_one) sequence.media.match(sequence.length, tokens);
+  // In parts the graph would have the tables of shorter sequences.
+  if (!one_by_one && switches_.any() && sequence.media.border(sequence.length) < std::ssize(tokens)) {
+    const Result<Tensor> rows = embeddings_of(sequence, tokens);
+    if (!rows.is_ok()) return rows.status();
+    return run(cut_->decoder, sequence, tokens, rows->view().data);
+  }
   while (!tokens.empty()) {
-    const int64_t room = std::max<int64_t>(1, decode_.binding.circle - sequence.length);
-    const auto count = std::min(tokens.size(), static_cast<size_t>(room));
-    SITU_RETURN_IF_ERROR(run(decode_, sequence, tokens.first(count)));
+    int64_t most = one_by_one ? 1 : sequence.media.border(sequence.length);
+    // As many at once as there are places behind the last one: the rows of a step must not be written over each other.
+    if (const int64_t circle = decode_.binding.circle; circle > 0)
+      most = std::min(most, std::max<int64_t>(1, circle - sequence.length));
+    const bool held = !one_by_one && sequence.media.holds(sequence.length);
+    const size_t count = static_cast<size_t>(std::min(most, std::ssize(tokens)));
+    SITU_RETURN_IF_ERROR(run(held ? cut_->decoder : decode_, sequence, tokens.first(count)));
     tokens = tokens.subspan(count);
   }
   return Status::ok();

@@ -97,7 +97,7 @@ class SourceWriter::Run : public Encoding {
   // Takes slots for the source.
   Status begin() {
     SITU_RETURN_IF_ERROR(entry_->place(room_, "encoder"));
-    SITU_RETURN_IF_ERROR(room_.claim(*entry_, "encoder"));
+    SITU_RETURN_IF_ERROR(room_.claim(entry_->plan.arena_bytes, 0, "encoder"));
     const int64_t rows = entry_->rows > 0 ? entry_->rows : static_cast<int64_t>(input_.ids.size());
     StatePool& states = *const_cast<StatePool*>(room_.regions.states);
     auto source = std::make_shared<const Source>(states, rows);  // gives its slots back if the run fails
