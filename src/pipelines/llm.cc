@@ -57,9 +57,8 @@ int64_t rows_of_table(const Graph& graph) {
 
 // A folder without a tokenizer takes ids. That it has one which was not downloaded is worth a note.
 Status load_texts(Model::Impl& m) {
-  Result<std::shared_ptr<Tokenizer::Impl>> texts = load_tokenizer(m.folder.folder);
-  if (!texts.is_ok()) return texts.status();
-  m.texts = std::move(*texts);
+  SITU_TAKE(texts, load_tokenizer(m.folder.folder));
+  m.texts = std::move(texts);
   m.public_tokenizer = Internals::tokenizer(m.texts);
   m.tokenizer = m.texts->text();
   m.folder.no_tokenizer = m.texts->missing;
@@ -532,14 +531,12 @@ Result<Session> Model::new_session(const Prompt& prompt) const {
     if (!impl_->has_encoder() && !impl_->takes_media())
       return Status::error(Code::kInvalidArgument,
                            impl_->folder.model_file.string() + ": the model has no encoder, and sessions no source");
-    const Result<Prompt> read = read_prompt(*impl_, prompt);
-    if (!read.is_ok()) return read.status();
-    Result<Start> start = start_of(*impl_, *read);
-    if (!start.is_ok()) return start.status();
+    SITU_TAKE(read, read_prompt(*impl_, prompt));
+    SITU_TAKE(start, start_of(*impl_, read));
     Result<Session> session = impl_->new_session();
     if (!session.is_ok()) return session;
     const std::shared_ptr<Job> job = impl_->scheduler->submit_part(
-        std::make_unique<SessionOpening>(*impl_, std::move(*start)), {.follows_flag = true});
+        std::make_unique<SessionOpening>(*impl_, std::move(start)), {.follows_flag = true});
     if (const Result<Generation> done = job->result(); !done.is_ok()) return done.status();
     session->impl_->strand() = static_cast<SessionOpening&>(*job->decoding).take_strand();
     return session;

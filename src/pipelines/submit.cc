@@ -238,12 +238,10 @@ Result<Generation> Ticket::result() { return impl_->job->result(); }
 
 Result<Ticket> Model::submit(Request request) const {
   return or_out_of_memory([&]() -> Result<Ticket> {
-    Result<ToBegin> prepared = prepare(*impl_, request.prompt, request.options);
-    if (!prepared.is_ok()) return prepared.status();
-    Result<std::unique_ptr<Decoding>> decoding = decoding_of(*impl_, std::move(*prepared));
-    if (!decoding.is_ok()) return decoding.status();
+    SITU_TAKE(prepared, prepare(*impl_, request.prompt, request.options));
+    SITU_TAKE(decoding, decoding_of(*impl_, std::move(prepared)));
     auto ticket = std::make_shared<Ticket::Impl>();  // before somebody has to take the request back
-    SITU_RETURN_IF_ERROR(assign(&ticket->job, impl_->scheduler->submit(std::move(*decoding), treatment_of(request))));
+    SITU_RETURN_IF_ERROR(assign(&ticket->job, impl_->scheduler->submit(std::move(decoding), treatment_of(request))));
     return Ticket(std::move(ticket));
   });
 }
@@ -251,9 +249,8 @@ Result<Ticket> Model::submit(Request request) const {
 Result<Generation> Model::generate(const Prompt& prompt, const GenerateOptions& options,
                                    const EventCallback& on_event) const {
   return or_out_of_memory([&]() -> Result<Generation> {
-    Result<ToBegin> prepared = prepare(*impl_, prompt, options);
-    if (!prepared.is_ok()) return prepared.status();
-    Result<std::unique_ptr<Decoding>> decoding = decoding_of(*impl_, std::move(*prepared));
+    SITU_TAKE(prepared, prepare(*impl_, prompt, options));
+    Result<std::unique_ptr<Decoding>> decoding = decoding_of(*impl_, std::move(prepared));
     if (!decoding.is_ok()) {
       if (decoding.status().code() != Code::kInterrupted) return decoding.status();
       return failed_answer(decoding.status());
@@ -282,9 +279,8 @@ Result<std::vector<Generation>> Model::generate(std::span<const Prompt> prompts,
     SITU_RETURN_IF_ERROR(impl_->check_generates());
     std::vector<ToBegin> all_prepared;
     for (size_t i = 0; i < prompts.size(); ++i) {  // before anybody is answered
-      Result<ToBegin> prepared = prepare(*impl_, prompts[i], options, "prompt " + std::to_string(i));
-      if (!prepared.is_ok()) return prepared.status();
-      all_prepared.push_back(std::move(*prepared));
+      SITU_TAKE(prepared, prepare(*impl_, prompts[i], options, "prompt " + std::to_string(i)));
+      all_prepared.push_back(std::move(prepared));
     }
     Followed followed(*impl_, prompts.size(), on_event);
     std::vector<size_t> lengths;

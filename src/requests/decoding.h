@@ -40,7 +40,8 @@ using Rows = std::span<const std::span<const float>>;
 // The last event of an answer that was shown whole.
 Event end_of(const Generation& answer);
 
-// All calls come from the scheduler's thread, but take(), which any thread of the pool makes, one at a time.
+// begin() until it says true; then wants(), take() and settle() in each step, until it has ended; finish() and
+// release(). All calls come from the scheduler's thread, but take(), which any thread of the pool makes, one at a time.
 class Decoding {
  public:
   explicit Decoding(Served& served) : served_(served) {}

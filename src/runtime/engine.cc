@@ -277,10 +277,9 @@ Status InPlaceEngine::run(std::span<Segment> segments, int64_t wanted, float* to
   for (const Segment& s : segments)
     if (!s.embeddings) text.push_back(s);
   if (!text.empty()) {
-    Result<std::byte*> rows = media_->look_up(text);
-    if (!rows.is_ok()) return rows.status();
+    SITU_TAKE(rows, media_->look_up(text));
     for (Segment& s : segments)
-      if (!s.embeddings) s.embeddings = std::exchange(*rows, *rows + s.count * media_->row_bytes());
+      if (!s.embeddings) s.embeddings = std::exchange(rows, rows + s.count * media_->row_bytes());
   }
   ran_ = behind_.get();
   return ran_->run({segments, wanted, to, {&segments[0].embeddings, 1}}, ledger_);
@@ -300,22 +299,21 @@ Result<StatePool::Capacity> InPlaceEngine::count_slots(const EngineOptions& opti
   StatePool::Capacity all;
   int64_t room = 0;  // for all sequences and slots, but for one sequence and one slot
   if (options.memory > 0) {
-    const Result<int64_t> slots = slots_in(options.memory, arena_bytes_);
-    if (!slots.is_ok()) return slots.status();
-    if (window_ > 0 && *slots < kept)
+    SITU_TAKE(slots, slots_in(options.memory, arena_bytes_));
+    if (window_ > 0 && slots < kept)
       return Status::error(
           Code::kNoRoom, "a memory of " + std::to_string(options.memory) + " bytes is too small: it leaves state for " +
-                             std::to_string(*slots) + " tokens, and a window of " + std::to_string(window_) +
-                             " takes " + std::to_string(kept) + " (" +
+                             std::to_string(slots) + " tokens, and a window of " + std::to_string(window_) + " takes " +
+                             std::to_string(kept) + " (" +
                              (first_ > 0 ? "with the first " + std::to_string(first_) + " tokens, " : "with ") +
                              std::to_string(spare_tokens()) + " before it, and the " + std::to_string(chunk_ + batch_) +
                              " of a step: a chunk of " + std::to_string(chunk_) + " and " + std::to_string(batch_) +
                              " sequences)");
-    if (options.slots > *slots)
+    if (options.slots > slots)
       return Status::error(Code::kNoRoom, "a memory of " + std::to_string(options.memory) +
                                               " bytes is too small for a state of " + std::to_string(options.slots) +
-                                              " slots: it leaves room for " + std::to_string(*slots));
-    all.append = *slots;
+                                              " slots: it leaves room for " + std::to_string(slots));
+    all.append = slots;
     room = options.memory - weight_bytes_ - computed_bytes_ - arena_bytes_ - io_bytes() - one;
   } else {
     room = free_memory() / 2;
@@ -562,12 +560,11 @@ Result<std::vector<float>> InPlaceEngine::attended(Sequence& sequence, std::span
                              " cannot be aligned in one step of at most " + std::to_string(chunk_));
   Undo undo(*this, sequence);
   sequence.set_whole(count);
-  const Result<Run> slots = take_slots(sequence, count, count);
-  if (!slots.is_ok()) return slots.status();
-  if (slots->length < count)
+  SITU_TAKE(slots, take_slots(sequence, count, count));
+  if (slots.length < count)
     return Status::error(Code::kNoRoom, "no " + std::to_string(count) + " slots in a row for an alignment");
   SITU_RETURN_IF_ERROR(take_state_slot(sequence, sequence.length()));
-  const Segment segment = with_runs(segment_of(sequence, tokens, 0, slots->first_slot, true), sequence);
+  const Segment segment = with_runs(segment_of(sequence, tokens, 0, slots.first_slot, true), sequence);
   return attending_->run(segment, heads, ledger_);
 }
 
@@ -576,21 +573,20 @@ Result<std::vector<float>> InPlaceEngine::attended(Sequence& sequence, std::span
 Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool prompt, bool last,
                                          float* to, int64_t all) {
   const int64_t past = sequence.length();
-  const Result<Run> slots = take_slots(sequence, std::ssize(tokens), all);
-  if (!slots.is_ok()) return slots.status();
+  SITU_TAKE(slots, take_slots(sequence, std::ssize(tokens), all));
   const bool at_once = (compiled_.first_only && past == 0) || !compiled_.prompt.order.mixing.empty();
-  if (at_once && slots->length < std::ssize(tokens))
+  if (at_once && slots.length < std::ssize(tokens))
     return Status::error(Code::kNoRoom, "the state is full: " + std::to_string(tokens.size()) +
                                             " tokens that are computed together need as many slots in a row");
-  last = last && slots->length == std::ssize(tokens);
-  tokens = tokens.first(static_cast<size_t>(slots->length));
-  if (program_of(slots->length, past, prompt).needs_contiguous() && !sequence.contiguous()) return needs_one_run();
+  last = last && slots.length == std::ssize(tokens);
+  tokens = tokens.first(static_cast<size_t>(slots.length));
+  if (program_of(slots.length, past, prompt).needs_contiguous() && !sequence.contiguous()) return needs_one_run();
   SITU_RETURN_IF_ERROR(take_state_slot(sequence, sequence.length()));
-  Segment segment = with_runs(segment_of(sequence, tokens, past, slots->first_slot, prompt), sequence);
+  Segment segment = with_runs(segment_of(sequence, tokens, past, slots.first_slot, prompt), sequence);
   SITU_RETURN_IF_ERROR(run({&segment, 1}, last ? 1 : 0, last ? to : nullptr));
-  if (!compiled_.prompt.order.mixing.empty()) sequence.tie(slots->length);
+  if (!compiled_.prompt.order.mixing.empty()) sequence.tie(slots.length);
   step_done(sequence);
-  return slots->length;
+  return slots.length;
 }
 
 // The last row but `before_last`. Logits of half or double precision are converted (new values); float ones are read

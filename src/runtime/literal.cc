@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/assign.h"
 #include "runtime/host_integers.h"
 
 namespace situ {
@@ -185,65 +186,57 @@ Result<LiteralResult> run_literally(const Compiled& compiled, const LiteralStep&
     }
     const bool fed = role != binding.inputs.end() && role->second != InputRole::kState;
     if (!host && !fed) continue;
-    Result<Tensor> t = host_input(compiled, static_cast<ValueId>(v), symbols, step);
-    if (!t.is_ok()) return t.status();
-    feeds[static_cast<ValueId>(v)] = *t;
+    SITU_TAKE(t, host_input(compiled, static_cast<ValueId>(v), symbols, step));
+    feeds[static_cast<ValueId>(v)] = t;
   }
-  Result<std::vector<Tensor>> outputs = evaluator.graph(graph, feeds);
-  if (!outputs.is_ok()) return outputs.status();
+  SITU_TAKE(outputs, evaluator.graph(graph, feeds));
   LiteralResult result;
   for (size_t o = 0; o < graph.outputs.size(); ++o) {
     for (const StatePair& s : binding.states)
-      if (s.present == graph.outputs[o]) result.states[s.name] = (*outputs)[o];
-    if (graph.outputs[o] == binding.logits) result.logits = (*outputs)[o];
-    if (graph.outputs[o] == binding.rows) result.rows = (*outputs)[o];
+      if (s.present == graph.outputs[o]) result.states[s.name] = outputs[o];
+    if (graph.outputs[o] == binding.logits) result.logits = outputs[o];
+    if (graph.outputs[o] == binding.rows) result.rows = outputs[o];
   }
   return result;
 }
 
 Result<FirstCall> compare_first_call(const Module& module, const EngineOptions& options, Evaluator& evaluator) {
-  Result<Compiled> first = compile_literally(*module.literal_first, module, options, Phase::kFirst);
-  if (!first.is_ok()) return first.status();
+  SITU_TAKE(first, compile_literally(*module.literal_first, module, options, Phase::kFirst));
   Phase phase = Phase::kAny;
-  Result<Compiled> cached = compile_cached(module, options, &phase);
-  if (!cached.is_ok()) return cached.status();
+  SITU_TAKE(cached, compile_cached(module, options, &phase));
   const std::vector<int64_t> tokens{5, 7, 4, 8, 6};  // no usual padding (0 .. 2): some decoders give it no position
-  std::map<std::string, Tensor> sources = random_sources(*first);
+  std::map<std::string, Tensor> sources = random_sources(first);
   const auto run = [&](const Compiled& c, std::span<const int64_t> ids, int64_t past,
                        const std::map<std::string, Tensor>& states) {
     return run_literally(c, {ids, past, kProbedRows, &states, nullptr}, evaluator);
   };
-  Result<LiteralResult> both = run(*first, tokens, 0, sources);
-  if (!both.is_ok()) return both.status();
-  const std::vector<double> wanted = last_row(both->logits);
+  SITU_TAKE(both, run(first, tokens, 0, sources));
+  const std::vector<double> wanted = last_row(both.logits);
   // What the first call made of the source, and no past.
-  for (const auto& [name, t] : both->states)
-    if (std::any_of(first->binding.states.begin(), first->binding.states.end(),
+  for (const auto& [name, t] : both.states)
+    if (std::any_of(first.binding.states.begin(), first.binding.states.end(),
                     [&, &n = name](const StatePair& s) { return s.name == n && s.rule == StateRule::kSource; }))
       sources[name] = t;
   if (phase == Phase::kAny) {
-    Result<LiteralResult> at_once = run(*cached, tokens, 0, sources);
+    Result<LiteralResult> at_once = run(cached, tokens, 0, sources);
     // One of them may give logits of the last token alone.
     if (at_once.is_ok() && alike(wanted, last_row(at_once->logits)) &&
-        (at_once->logits.count() != both->logits.count() || alike(both->logits.to_f64(), at_once->logits.to_f64())))
+        (at_once->logits.count() != both.logits.count() || alike(both.logits.to_f64(), at_once->logits.to_f64())))
       return FirstCall::kSame;
   }
   const size_t before = tokens.size() - 1;
-  Result<LiteralResult> one = run(*first, std::span(tokens).first(before), 0, sources);
-  if (!one.is_ok()) return one.status();
+  SITU_TAKE(one, run(first, std::span(tokens).first(before), 0, sources));
   std::map<std::string, Tensor> states = sources;
-  for (const auto& [name, t] : one->states) states[name] = t;
-  Result<LiteralResult> two = run(*cached, std::span(tokens).last(1), static_cast<int64_t>(before), states);
-  if (!two.is_ok()) return two.status();
-  return alike(wanted, last_row(two->logits)) ? FirstCall::kOneToken : FirstCall::kOther;
+  for (const auto& [name, t] : one.states) states[name] = t;
+  SITU_TAKE(two, run(cached, std::span(tokens).last(1), static_cast<int64_t>(before), states));
+  return alike(wanted, last_row(two.logits)) ? FirstCall::kOneToken : FirstCall::kOther;
 }
 
 Status check_source_length(const Module& module, const EngineOptions& options, Evaluator& evaluator) {
   if (module.source_length == Dim::symbol(kSymE)) return Status::ok();
   Phase phase = Phase::kAny;
-  Result<Compiled> cached = compile_cached(module, options, &phase);
-  if (!cached.is_ok()) return cached.status();
-  const std::map<std::string, Tensor> sources = random_sources(*cached);
+  SITU_TAKE(cached, compile_cached(module, options, &phase));
+  const std::map<std::string, Tensor> sources = random_sources(cached);
   SymbolValues symbols;
   symbols[kSymE] = kProbedRows;
   const int64_t token = 5, shortest = module.source_length.eval(symbols);
@@ -251,10 +244,8 @@ Status check_source_length(const Module& module, const EngineOptions& options, E
   const int64_t longest = module.source_length.eval(symbols) - 1;
   std::vector<double> wanted;
   for (const int64_t length : {shortest, shortest + (longest - shortest) / 3, (shortest + longest + 1) / 2, longest}) {
-    const Result<LiteralResult> made =
-        run_literally(*cached, {{&token, 1}, 0, kProbedRows, &sources, nullptr, length}, evaluator);
-    if (!made.is_ok()) return made.status();
-    const std::vector<double> row = last_row(made->logits);
+    SITU_TAKE(made, run_literally(cached, {{&token, 1}, 0, kProbedRows, &sources, nullptr, length}, evaluator));
+    const std::vector<double> row = last_row(made.logits);
     if (wanted.empty()) wanted = row;
     if (!alike(wanted, row))
       return Status::error("of the encoder's inputs of " + std::to_string(shortest) + " and of " +

@@ -109,10 +109,8 @@ Status set_media_positions(const ModelFiles& files, const Compiled& decoder, con
                          "grid [pictures, 3] and a spatial_merge_size in config.json");
   const std::vector<int64_t> grids = grids_of(places.encoders[0])->to_i64();
   const PictureTokens tokens{files.media[places.encoders[0].index].token, files.vision_start};
-  Result<std::vector<int64_t>> positions =
-      media_positions(prompt.ids, prompt.first_position, tokens, grids, files.spatial_merge);
-  if (!positions.is_ok()) return positions.status();
-  rows->positions = std::move(*positions);
+  SITU_TAKE(positions, media_positions(prompt.ids, prompt.first_position, tokens, grids, files.spatial_merge));
+  rows->positions = std::move(positions);
   rows->next_position = 1 + *std::max_element(rows->positions.begin(), rows->positions.end());
   return Status::ok();
 }
@@ -365,14 +363,13 @@ class MediaWriter::Run : public Encoding {
 };
 
 Result<std::unique_ptr<Encoding>> MediaWriter::encoding(const MediaPrompt& prompt, const EncoderInput& input) {
-  Result<MediaPlaces> places = media_places(files_, prompt.ids, input);
-  if (!places.is_ok()) return places.status();
+  SITU_TAKE(places, media_places(files_, prompt.ids, input));
   auto rows = std::make_shared<MediaRows>();
   rows->base = prompt.base;
   rows->ids.assign(prompt.ids.begin(), prompt.ids.end());
-  SITU_RETURN_IF_ERROR(set_media_positions(files_, cut_.decoder, *places, prompt, rows.get()));
+  SITU_RETURN_IF_ERROR(set_media_positions(files_, cut_.decoder, places, prompt, rows.get()));
   int64_t first = INT64_MAX, last = -1;
-  for (const MediaPlaces::Encoder& e : places->encoders) {
+  for (const MediaPlaces::Encoder& e : places.encoders) {
     first = std::min(first, e.tokens.front());
     last = std::max(last, e.tokens.back());
   }
@@ -384,7 +381,7 @@ Result<std::unique_ptr<Encoding>> MediaWriter::encoding(const MediaPrompt& promp
   rows->first = prompt.base + first;
   rows->count = last + 1 - first;
   SITU_RETURN_IF_ERROR(assign(&rows->rows, room_->rows(rows_info().type, {rows->count, width()})));
-  return std::unique_ptr<Encoding>(new Run(*this, std::move(*places), std::move(rows)));
+  return std::unique_ptr<Encoding>(new Run(*this, std::move(places), std::move(rows)));
 }
 
 }  // namespace situ

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/assign.h"
 #include "base/reasons.h"
 
 namespace situ {
@@ -18,22 +19,18 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::make(const ModelFiles& files, 
   e->options_ = options;
   ThreadPool one(1);
   Evaluator evaluator(one, Evaluator::kMaxProbeBytes);
-  Result<Module> module = bind_module(module_files(files, {}), evaluator);
-  if (!module.is_ok()) return module.status();
-  e->module_ = std::move(*module);
+  SITU_TAKE(module, bind_module(module_files(files, {}), evaluator));
+  e->module_ = std::move(module);
   const Module& m = e->module_;
   const Result<std::optional<FixedWindow>> window = find_fixed_window(m.literal_decode, options.names);
   if (!m.has_encoder() && window.is_ok() && *window) {
-    Result<std::unique_ptr<FixedWindowLoop>> loop =
-        FixedWindowLoop::create(m.literal_decode, **window, options.names, evaluator);
-    if (!loop.is_ok()) return loop.status();
-    e->fixed_ = std::move(*loop);
+    SITU_TAKE(loop, FixedWindowLoop::create(m.literal_decode, **window, options.names, evaluator));
+    e->fixed_ = std::move(loop);
     return e;
   }
   if (files.first) {  // both are run as they are; what they compute must fit together
-    const Result<FirstCall> says = compare_first_call(m, options, evaluator);
-    if (!says.is_ok()) return says.status();
-    if (*says == FirstCall::kOther) return not_of_one_decoder(files);
+    SITU_TAKE(says, compare_first_call(m, options, evaluator));
+    if (says == FirstCall::kOther) return not_of_one_decoder(files);
   }
   // A graph for any step; else one for first calls and one for single tokens.
   Result<Compiled> decode = compile_literally(m.literal_decode, m, options, Phase::kAny);
@@ -101,10 +98,9 @@ Status NaiveEngine::encode_source(NaiveSequence& sequence, const EncoderInput& i
     extents_ = input.extents();
   }
   if (encoder_takes_ids()) SITU_RETURN_IF_ERROR(check_encoder_input(files_->encoder->graph, input, encoder_->context));
-  Result<LiteralResult> made = run_literally(*encoder_, {input.ids, 0, 1, nullptr, &input.tensors}, *evaluator_);
-  if (!made.is_ok()) return made.status();
+  SITU_TAKE(made, run_literally(*encoder_, {input.ids, 0, 1, nullptr, &input.tensors}, *evaluator_));
   sequence = {};
-  sequence.states = std::move(made->states);
+  sequence.states = std::move(made.states);
   for (const SourceRows& s : module_.sources)
     if (const auto held = sequence.states.find(s.name); held != sequence.states.end())
       sequence.source_rows = held->second.dims()[static_cast<size_t>(s.axis)];
@@ -137,27 +133,24 @@ Status NaiveEngine::encode(NaiveSequence& sequence, std::span<const int64_t> pro
   if (!cut_.is_ok()) return cut_.status().or_code(Code::kUnsupportedModel);
   return or_error("to run the encoder", [&]() -> Status {
     StageClock clock(ledger());
-    Result<MediaPlaces> places = media_places(*files_, prompt, input);
-    if (!places.is_ok()) return places.status();
+    SITU_TAKE(places, media_places(*files_, prompt, input));
     const auto rows = std::make_shared<MediaRows>();
     rows->base = rows->first = sequence.length;
     rows->ids.assign(prompt.begin(), prompt.end());
     rows->count = static_cast<int64_t>(prompt.size());
     SITU_RETURN_IF_ERROR(set_media_positions(
-        *files_, cut_->decoder, *places, {prompt, rows->base, sequence.media.first_position(rows->base)}, rows.get()));
+        *files_, cut_->decoder, places, {prompt, rows->base, sequence.media.first_position(rows->base)}, rows.get()));
     const int64_t width = cut_->lookup.graph.values[cut_->lookup.binding.rows].info.shape.back().value();
     std::vector<Tensor> encoded;
-    for (const MediaPlaces::Encoder& e : places->encoders) {
-      Result<Tensor> made = encoder_rows(e, width);
-      if (!made.is_ok()) return made.status();
-      encoded.push_back(std::move(*made));
+    for (const MediaPlaces::Encoder& e : places.encoders) {
+      SITU_TAKE(made, encoder_rows(e, width));
+      encoded.push_back(std::move(made));
       clock.end(stage_name(files_->media[e.index]), stages);
     }
-    Result<LiteralResult> looked_up = run_literally(cut_->lookup, {prompt}, *evaluator_);
-    if (!looked_up.is_ok()) return looked_up.status();
-    rows->rows = looked_up->rows.reshaped({rows->count, width});
+    SITU_TAKE(looked_up, run_literally(cut_->lookup, {prompt}, *evaluator_));
+    rows->rows = looked_up.rows.reshaped({rows->count, width});
     for (size_t i = 0; i < encoded.size(); ++i) {
-      const std::vector<int64_t>& tokens = places->encoders[i].tokens;
+      const std::vector<int64_t>& tokens = places.encoders[i].tokens;
       for (size_t r = 0; r < tokens.size(); ++r) {
         View dst = rows->rows.view(), src = encoded[i].view();
         dst.dims[0] = src.dims[0] = 1;
@@ -225,19 +218,17 @@ NaiveSequence NaiveEngine::without_past(const NaiveSequence& sequence) const {
 // After an error the sequence is in the middle of the step.
 Status NaiveEngine::feed(NaiveSequence& sequence, std::span<const int64_t> tokens) {
   if (fixed_) {
-    const Result<Tensor> logits = fixed_->step(sequence.window, tokens, *evaluator_);
-    if (!logits.is_ok()) return logits.status();
+    SITU_TAKE(logits, fixed_->step(sequence.window, tokens, *evaluator_));
     sequence.length = sequence.window.length;
-    return keep_logits(*logits);
+    return keep_logits(logits);
   }
   if (first_ && sequence.length == 0) return run(*first_, sequence, tokens);
   const bool one_by_one = first_ || one_token_;
   if (!one_by_one) sequence.media.match(sequence.length, tokens);
   // In parts the graph would have the tables of shorter sequences.
   if (!one_by_one && switches_.any() && sequence.media.border(sequence.length) < std::ssize(tokens)) {
-    const Result<Tensor> rows = embeddings_of(sequence, tokens);
-    if (!rows.is_ok()) return rows.status();
-    return run(cut_->decoder, sequence, tokens, rows->view().data);
+    SITU_TAKE(rows, embeddings_of(sequence, tokens));
+    return run(cut_->decoder, sequence, tokens, rows.view().data);
   }
   while (!tokens.empty()) {
     int64_t most = one_by_one ? 1 : sequence.media.border(sequence.length);
@@ -290,11 +281,10 @@ Status NaiveEngine::run(const Compiled& compiled, NaiveSequence& sequence, std::
                                         rows ? rows : sequence.media.row(sequence.length), nullptr);
     step.fed = &embeddings;
   }
-  Result<LiteralResult> made = run_literally(compiled, step, *evaluator_);
-  if (!made.is_ok()) return made.status();
-  SITU_RETURN_IF_ERROR(keep_logits(made->logits));
-  made->states.merge(sequence.states);  // what this call does not give stays
-  sequence.states.swap(made->states);
+  SITU_TAKE(made, run_literally(compiled, step, *evaluator_));
+  SITU_RETURN_IF_ERROR(keep_logits(made.logits));
+  made.states.merge(sequence.states);  // what this call does not give stays
+  sequence.states.swap(made.states);
   sequence.length += static_cast<int64_t>(tokens.size());
   return Status::ok();
 }

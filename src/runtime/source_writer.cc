@@ -30,9 +30,8 @@ Result<std::unique_ptr<SourceWriter>> SourceWriter::create(const ModelFiles& fil
 Status SourceWriter::build(const Extents& extents, PackStore& packs) {
   auto entry = std::make_shared<Entry>();
   entry->extents = extents;
-  Result<Compiled> compiled = compile_encoder(files_, options_, &packs, decoder_, extents);
-  if (!compiled.is_ok()) return compiled.status();
-  entry->compiled = std::move(*compiled);
+  SITU_TAKE(compiled, compile_encoder(files_, options_, &packs, decoder_, extents));
+  entry->compiled = std::move(compiled);
   const Graph& graph = entry->compiled.graph;
   for (const StatePair& s : entry->compiled.binding.states) {
     if (s.present == kNoValue) continue;

@@ -38,9 +38,8 @@ Result<std::unique_ptr<TokenBatch>> TokenBatch::create(const Program& token, con
 Status TokenBatch::grow(size_t sequences) {
   while (programs_.size() < sequences) {
     const int64_t offset = stride_ * static_cast<int64_t>(programs_.size());
-    Result<std::unique_ptr<Program>> program = token_.over({first_.arena + offset, first_.io + offset, first_.states});
-    if (!program.is_ok()) return program.status();
-    programs_.push_back(std::move(*program));
+    SITU_TAKE(program, token_.over({first_.arena + offset, first_.io + offset, first_.states}));
+    programs_.push_back(std::move(program));
   }
   const std::vector<Call>& calls = token_.schedule().calls;
   for (size_t i = 0; i < calls.size(); ++i) {
