@@ -8,9 +8,9 @@
 #include <random>
 #include <thread>
 
+#include "base/npy.h"
 #include "base/sweep_for_tests.h"
 #include "pipelines/encoder_inputs.h"
-#include "pipelines/npy.h"
 #include "runtime/compile.h"
 #include "text/test_models.h"
 #include "tiny_sessions.h"

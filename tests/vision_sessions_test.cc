@@ -8,9 +8,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/npy.h"
 #include "pipelines/encoder_inputs.h"
 #include "pipelines/llm.h"
-#include "pipelines/npy.h"
 #include "situ/model.h"
 
 namespace situ {

@@ -1,4 +1,4 @@
-// What a Result holds, into a place that is there already.
+// What a Result holds, into a place that is there already, or a new one.
 #pragma once
 
 #include <utility>
@@ -13,5 +13,11 @@ Status assign(To* to, Result<T> result) {
   if (result.is_ok()) *to = std::move(*result);
   return result.status();
 }
+
+// Declares `name` as what a Result holds. Of one that holds nothing, the error is returned from the enclosing function.
+#define SITU_TAKE(name, ...)                                 \
+  auto name##_result = (__VA_ARGS__);                        \
+  if (!name##_result.is_ok()) return name##_result.status(); \
+  auto& name = *name##_result
 
 }  // namespace situ

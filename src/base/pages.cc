@@ -3,6 +3,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 namespace situ {
 
 void release_file_pages(const std::byte* data, int64_t bytes) {
@@ -26,5 +28,18 @@ std::shared_ptr<std::byte> map_weights(int64_t bytes) {
   return std::shared_ptr<std::byte>(reinterpret_cast<std::byte*>(begin),
                                     [p, size](std::byte*) { munmap(p, size + kHuge); });
 }
+
+Result<ReservedMemory> ReservedMemory::of(int64_t bytes, const std::string& what_for) {
+  const int64_t least = std::max<int64_t>(bytes, 1);
+  void* p = mmap(nullptr, static_cast<size_t>(least), PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED)
+    return Status::error(Code::kNoRoom, "cannot reserve " + std::to_string(bytes) + " bytes " + what_for);
+  ReservedMemory reserved;
+  reserved.data_ = {static_cast<std::byte*>(p), UnmapBytes{least}};
+  return reserved;
+}
+
+void UnmapBytes::operator()(std::byte* data) const { munmap(data, static_cast<size_t>(bytes)); }
 
 }  // namespace situ

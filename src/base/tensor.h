@@ -71,5 +71,12 @@ Tensor rounded_to_half(const Tensor& t);
 // IEEE half and bfloat16 bits to float, exact.
 float half_to_float(uint16_t bits);
 float bfloat_to_float(uint16_t bits);
+// Element i of what begins at v.data, of any type of floats.
+inline float float_at(const View& v, int64_t i) {
+  return v.type == DType::kF32   ? v.as<float>()[i]
+         : v.type == DType::kF64 ? static_cast<float>(v.as<double>()[i])
+         : v.type == DType::kF16 ? half_to_float(v.as<uint16_t>()[i])
+                                 : bfloat_to_float(v.as<uint16_t>()[i]);
+}
 
 }  // namespace situ

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/assign.h"
 #include "text/json_file.h"
 #include "text/mark.h"
 
@@ -17,10 +18,9 @@ constexpr int64_t kMostKeys = 2048;  // of one object: each is compared with tho
 Status break_texts(const FolderTokenizer& tokenizer, char32_t mark, OrderedJson& value, bool* any) {
   if (value.is_string()) {
     const std::string& text = value.get_ref<const std::string&>();
-    Result<std::string> broken = tokenizer.break_special(text, mark);
-    if (!broken.is_ok()) return broken.status();
-    *any = *any || broken->size() > text.size();
-    value = std::move(*broken);
+    SITU_TAKE(broken, tokenizer.break_special(text, mark));
+    *any = *any || broken.size() > text.size();
+    value = std::move(broken);
   } else if (value.is_array()) {
     for (OrderedJson& item : value) SITU_RETURN_IF_ERROR(break_texts(tokenizer, mark, item, any));
   } else if (value.is_object()) {
@@ -139,13 +139,12 @@ std::string* last_text(OrderedJson& messages) {
 Result<PromptText> render_conversation(const FolderTokenizer& tokenizer, std::span<const Message> messages,
                                        const ChatOptions& options) {
   for (const Message& m : messages) SITU_RETURN_IF_ERROR(check_texts(m));
-  Result<OrderedJson> variables = variables_of(options);
-  if (!variables.is_ok()) return variables.status();
+  SITU_TAKE(variables, variables_of(options));
   const bool lists = has(messages, Part::Kind::kImage);
   PromptText prompt;
   OrderedJson turns = OrderedJson::array();
   for (const Message& m : messages) turns.push_back(json_of(m, lists, ""));
-  std::string taken = json_text(turns) + json_text(*variables);
+  std::string taken = json_text(turns) + json_text(variables);
   const auto free_mark = [&]() -> Result<char32_t> {
     const Result<char32_t> mark = FolderTokenizer::free_mark(taken);
     if (mark.is_ok()) taken += utf8_of(*mark);
@@ -162,7 +161,7 @@ Result<PromptText> render_conversation(const FolderTokenizer& tokenizer, std::sp
   for (size_t i = 0; i < messages.size(); ++i)
     if (!messages[i].parse_special.value_or(messages[i].role == "assistant"))
       SITU_RETURN_IF_ERROR(break_texts(tokenizer, *mark, turns[i], &any));
-  if (const auto tools = variables->find("tools"); tools != variables->end())
+  if (const auto tools = variables.find("tools"); tools != variables.end())
     SITU_RETURN_IF_ERROR(break_texts(tokenizer, *mark, *tools, &any));
   if (any) prompt.mark = *mark;
   if (options.continue_last) {
@@ -171,7 +170,7 @@ Result<PromptText> render_conversation(const FolderTokenizer& tokenizer, std::sp
     *text += utf8_of(*end);
   }
   Result<std::string> text = tokenizer.apply_chat_template(
-      json_text(turns), options.add_generation_prompt && !options.continue_last, json_text(*variables));
+      json_text(turns), options.add_generation_prompt && !options.continue_last, json_text(variables));
   if (!text.is_ok()) return text.status().or_code(Code::kInvalidArgument);
   prompt.text = std::move(*text);
   if (!options.continue_last) return prompt;

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/assign.h"
+#include "base/npy.h"
 #include "pipelines/llm.h"
-#include "pipelines/npy.h"
 
 namespace situ {
 namespace {
@@ -103,10 +103,9 @@ Status add_encoder_inputs(Model& model, std::span<const GivenTensor> tensors, Pr
   };
   if (files.encoder) add(files.encoder->graph, files.encoder_name);
   for (const MediaEncoder& encoder : files.media) add(encoder.model.graph, encoder.name);
-  const Result<std::vector<size_t>> matched = match_encoder_inputs(tensors, inputs);
-  if (!matched.is_ok()) return matched.status();
+  SITU_TAKE(matched, match_encoder_inputs(tensors, inputs));
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const GraphInput& input = inputs[(*matched)[i]];
+    const GraphInput& input = inputs[matched[i]];
     const bool several = 1 < std::count_if(inputs.begin(), inputs.end(),
                                            [&](const GraphInput& other) { return other.name == input.name; });
     prompt->parts.push_back(array_part(several ? full_name(input) : input.name, tensors[i].tensor));

@@ -78,7 +78,6 @@ TEST(GenerationConfig, CallersSayOtherwise) {
       "forced_bos_token_id": 7, "forced_eos_token_id": [2, 3], "suppress_tokens": [1, -1, 999],
       "begin_suppress_tokens": [4], "max_length": 50, "min_length": 20, "repetition_penalty": 2,
       "encoder_repetition_penalty": 3, "no_repeat_ngram_size": 2, "encoder_no_repeat_ngram_size": 4})");
-  EXPECT_EQ(default_beams(folder.generation), 3);
   ResolvedOptions r = resolve(folder).value();
   EXPECT_EQ(r.beams.beams, 3);
   EXPECT_EQ(r.beams.groups, 3);

@@ -50,8 +50,7 @@ Result<std::shared_ptr<ReadImages>> read_images(const Model::Impl& m, std::span<
   const std::string folder = m.folder.folder.string();
   const Graph* encoder = vision_encoder(m);
   if (!encoder) return Status::error(Code::kInvalidArgument, folder + ": the model has no vision encoder for images");
-  Result<ImageProcessor> processor = ImageProcessor::open(m.folder.folder);
-  if (!processor.is_ok()) return processor.status();
+  SITU_TAKE(processor, ImageProcessor::open(m.folder.folder));
   ProcessorOptions settings;
   settings.limits.max_pixels = prompt.max_pixels;
   settings.most_tokens = m.context_length;
@@ -64,9 +63,8 @@ Result<std::shared_ptr<ReadImages>> read_images(const Model::Impl& m, std::span<
     SITU_RETURN_IF_ERROR(
         assign(&input.pixels, pixels_of(*part, settings.limits, "image " + std::to_string(inputs.size() - 1))));
   }
-  Result<Processed> processed = processor->process(std::move(inputs), settings);
-  if (!processed.is_ok()) return processed.status();
-  const auto held = std::make_shared<ReadImages>(ReadImages{std::move(*processor), std::move(*processed), {}, {}});
+  SITU_TAKE(processed, processor.process(std::move(inputs), settings));
+  const auto held = std::make_shared<ReadImages>(ReadImages{std::move(processor), std::move(processed), {}, {}});
   for (const ProcessedImage& image : held->processed.images)
     held->facts.push_back({Part::Kind::kImage, image.width, image.height, 0, image.tokens});
   for (const PixelTensor& t : held->processed.tensors)

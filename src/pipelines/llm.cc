@@ -57,9 +57,8 @@ int64_t rows_of_table(const Graph& graph) {
 
 // A folder without a tokenizer takes ids. That it has one which was not downloaded is worth a note.
 Status load_texts(Model::Impl& m) {
-  Result<std::shared_ptr<Tokenizer::Impl>> texts = load_tokenizer(m.folder.folder);
-  if (!texts.is_ok()) return texts.status();
-  m.texts = std::move(*texts);
+  SITU_TAKE(texts, load_tokenizer(m.folder.folder));
+  m.texts = std::move(texts);
   m.public_tokenizer = Internals::tokenizer(m.texts);
   m.tokenizer = m.texts->text();
   m.folder.no_tokenizer = m.texts->missing;
@@ -343,19 +342,47 @@ static Status check_room(const Model::Impl& model, std::span<float> logits, size
                            " logits, for " + std::to_string(wanted) + " of " + std::to_string(rows) + " sessions");
 }
 
-// Computed where the caller wants them, or in the session's own place: other requests take steps meanwhile.
-Result<std::span<const float>> Session::step(std::span<const int64_t> tokens, std::span<float> logits) {
-  return or_out_of_memory([&]() -> Result<std::span<const float>> {
-    SITU_RETURN_IF_ERROR(check_room(*impl_->model, logits, 1));
-    if (logits.empty()) {
-      impl_->logits.resize(static_cast<size_t>(impl_->model->vocabulary));
-      logits = impl_->logits;
+// Computed where the caller wants them, or in the place of the first session, which keeps it: other requests take steps
+// meanwhile.
+Result<std::vector<Model::Logits>> Model::step(std::span<const Feed> feeds, std::span<float> logits) const {
+  return impl_->step_sessions(feeds, logits);
+}
+
+Result<std::vector<Model::Logits>> Model::Impl::step_sessions(std::span<const Model::Feed> feeds,
+                                                              std::span<float> logits) {
+  return or_out_of_memory([&]() -> Result<std::vector<Model::Logits>> {
+    SITU_RETURN_IF_ERROR(check_room(*this, logits, feeds.size()));
+    std::vector<Model::Logits> rows;
+    std::vector<Feed> good;
+    std::vector<size_t> number;  // of each, among all
+    for (size_t i = 0; i < feeds.size(); ++i) {
+      const Status status = check_session(feeds, i);
+      rows.push_back(status.is_ok() ? Model::Logits(std::span<const float>()) : Model::Logits(status));
+      if (!status.is_ok()) continue;
+      good.push_back({{nullptr, feeds[i].tokens}, &impl_of(*feeds[i].session).strand()});
+      number.push_back(i);
     }
-    SITU_RETURN_IF_ERROR(impl_->model->between_steps([&] {
-      return or_out_of_memory([&] { return impl_->model->step({{nullptr, tokens}, &impl_->strand()}, logits.data()); });
-    }));
-    return std::span<const float>(logits);
+    if (logits.empty()) {
+      if (good.empty()) return rows;
+      std::vector<float>& place = impl_of(*feeds[number[0]].session).logits;
+      place.resize(good.size() * static_cast<size_t>(vocabulary));
+      logits = place;
+    }
+    std::vector<Feed*> fed;
+    for (Feed& f : good) fed.push_back(&f);
+    SITU_RETURN_IF_ERROR(
+        between_steps([&] { return or_out_of_memory([&] { return this->step(fed, logits.data()); }); }));
+    for (size_t i = 0; i < good.size(); ++i)
+      rows[number[i]] =
+          good[i].refused.is_ok() ? Model::Logits(good[i].logits[0]) : Model::Logits(std::move(good[i].refused));
+    return rows;
   });
+}
+
+Result<std::span<const float>> Session::step(std::span<const int64_t> tokens, std::span<float> logits) {
+  const Model::Feed feed{this, tokens};
+  Result<std::vector<Model::Logits>> rows = impl_->model->step_sessions({&feed, 1}, logits);
+  return rows.is_ok() ? std::move((*rows)[0]) : rows.status();
 }
 
 Status Session::rewind(int64_t length) {
@@ -473,42 +500,28 @@ Result<Session> Model::new_session() const {
 namespace {
 
 // The beginning of a session: what encoders make for it.
-class SessionOpening : public Decoding {
+class SessionOpening : public Errand {
  public:
-  SessionOpening(Served& served, Start start) : served_(served), start_(std::move(start)), strand_(served) {}
+  SessionOpening(Served& served, Start start) : Errand(served), start_(std::move(start)), strand_(served) {}
 
-  Served& served() const override { return served_; }
   int64_t tokens_to_begin() const override { return 0; }
   int64_t source_rows() const override { return std::ssize(start_.source_ids); }
   Result<bool> begin(Clock::time_point until, Figures&) override {
     const Result<bool> done = strand_.encode(start_, until, nullptr);
-    ended_ = done.is_ok() && *done;
+    if (done.is_ok() && *done) end_with(Status::ok());
     return done;
   }
   Status wants(std::vector<Want>&) override { return Status::ok(); }
   void take(const Want&, Rows) override {}
   void settle() override {}
-  void fail(const Status& why) override {
-    status_ = why;
-    ended_ = true;
-  }
-  void end(FinishReason) override { fail(Status::error(Code::kInterrupted, "interrupted")); }
-  bool ended() const override { return ended_; }
-  bool answers() const override { return false; }
   void release() override {
-    if (!status_.is_ok()) strand_ = Strand();
-  }
-  Result<Generation> finish(const Figures&) override {
-    return status_.is_ok() ? Result<Generation>(Generation()) : status_;
+    if (!status().is_ok()) strand_ = Strand();
   }
   Strand take_strand() { return std::move(strand_); }
 
  private:
-  Served& served_;
   const Start start_;
   Strand strand_;
-  bool ended_ = false;
-  Status status_;
 };
 
 }  // namespace
@@ -518,14 +531,12 @@ Result<Session> Model::new_session(const Prompt& prompt) const {
     if (!impl_->has_encoder() && !impl_->takes_media())
       return Status::error(Code::kInvalidArgument,
                            impl_->folder.model_file.string() + ": the model has no encoder, and sessions no source");
-    const Result<Prompt> read = read_prompt(*impl_, prompt);
-    if (!read.is_ok()) return read.status();
-    Result<Start> start = start_of(*impl_, *read);
-    if (!start.is_ok()) return start.status();
+    SITU_TAKE(read, read_prompt(*impl_, prompt));
+    SITU_TAKE(start, start_of(*impl_, read));
     Result<Session> session = impl_->new_session();
     if (!session.is_ok()) return session;
     const std::shared_ptr<Job> job = impl_->scheduler->submit_part(
-        std::make_unique<SessionOpening>(*impl_, std::move(*start)), {.follows_flag = true});
+        std::make_unique<SessionOpening>(*impl_, std::move(start)), {.follows_flag = true});
     if (const Result<Generation> done = job->result(); !done.is_ok()) return done.status();
     session->impl_->strand() = static_cast<SessionOpening&>(*job->decoding).take_strand();
     return session;
@@ -534,35 +545,6 @@ Result<Session> Model::new_session(const Prompt& prompt) const {
 
 bool Model::has_encoder() const { return impl_->has_encoder(); }
 bool Model::takes_arrays() const { return impl_->has_encoder() || impl_->takes_media(); }
-
-Result<std::vector<Model::Logits>> Model::step(std::span<const Feed> feeds, std::span<float> logits) const {
-  return or_out_of_memory([&]() -> Result<std::vector<Logits>> {
-    SITU_RETURN_IF_ERROR(check_room(*impl_, logits, feeds.size()));
-    std::vector<Logits> rows;
-    std::vector<Impl::Feed> good;
-    std::vector<size_t> number;  // of each, among all
-    for (size_t i = 0; i < feeds.size(); ++i) {
-      const Status status = impl_->check_session(feeds, i);
-      rows.push_back(status.is_ok() ? Logits(std::span<const float>()) : Logits(status));
-      if (!status.is_ok()) continue;
-      good.push_back({{nullptr, feeds[i].tokens}, &feeds[i].session->impl_->strand()});
-      number.push_back(i);
-    }
-    if (logits.empty()) {  // a place for all of them, which the first one keeps
-      if (good.empty()) return rows;
-      std::vector<float>& place = impl_of(*feeds[number[0]].session).logits;
-      place.resize(good.size() * static_cast<size_t>(impl_->vocabulary));
-      logits = place;
-    }
-    std::vector<Impl::Feed*> fed;
-    for (Impl::Feed& f : good) fed.push_back(&f);
-    SITU_RETURN_IF_ERROR(
-        impl_->between_steps([&] { return or_out_of_memory([&] { return impl_->step(fed, logits.data()); }); }));
-    for (size_t i = 0; i < good.size(); ++i)
-      rows[number[i]] = good[i].refused.is_ok() ? Logits(good[i].logits[0]) : Logits(std::move(good[i].refused));
-    return rows;
-  });
-}
 
 void Model::interrupt_when(const std::atomic<bool>* flag) const {
   impl_->interrupt = flag;

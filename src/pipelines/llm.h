@@ -86,6 +86,8 @@ struct Model::Impl : Served, std::enable_shared_from_this<Model::Impl> {
   Status check_source(std::span<const int64_t> ids) const;
   bool takes_media() const { return !files.media.empty(); }
   Result<Session> new_session();
+  // Model::step.
+  Result<std::vector<Model::Logits>> step_sessions(std::span<const Model::Feed> feeds, std::span<float> logits);
   // Refuses a feed without a session of this model, or whose session is there before.
   Status check_session(std::span<const Model::Feed> feeds, size_t i) const;
 };

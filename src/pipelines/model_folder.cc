@@ -1,5 +1,6 @@
 #include "pipelines/model_folder.h"
 
+#include "base/assign.h"
 #include "pipelines/graph_files.h"
 
 #include <algorithm>
@@ -75,6 +76,27 @@ Status read_file_name(const fs::path& config, const Json& model, const std::stri
   return Status::ok();
 }
 
+// Of config.json, or `model` of genai_config.json: image_token_id or image_token_index, audio_token_id or
+// audio_token_index. Errors name the field.
+Status read_media_tokens(const std::string& where, const Json& config, MediaTokens* tokens) {
+  const auto read = [&](const Json& from, const char* key, int64_t* to) {
+    const auto it = from.find(key);
+    if (it == from.end() || it->is_null() || *to > 0) return Status::ok();
+    const bool fits = it->is_number_integer() &&
+                      !(it->is_number_unsigned() && it->get<uint64_t>() > uint64_t{INT32_MAX}) &&
+                      it->get<int64_t>() >= 0 && it->get<int64_t>() <= INT32_MAX;
+    if (!fits) return Status::error(where + ": " + key + " should be a small integer of at least 0, is " + shown(*it));
+    *to = it->get<int64_t>();
+    return Status::ok();
+  };
+  for (const char* key : {"image_token_id", "image_token_index"})
+    SITU_RETURN_IF_ERROR(read(config, key, &tokens->image));
+  for (const char* key : {"audio_token_id", "audio_token_index"})
+    SITU_RETURN_IF_ERROR(read(config, key, &tokens->audio));
+  SITU_RETURN_IF_ERROR(read(config, "vision_start_token_id", &tokens->vision_start));
+  return read(child(config, "vision_config"), "spatial_merge_size", &tokens->spatial_merge);
+}
+
 // A decoder of embeddings, what makes them, and encoders of pictures and sound.
 Status read_genai_media(const fs::path& config, const Json& model, ModelFolder* m) {
   for (const char* part : {"vision", "speech"}) {
@@ -94,11 +116,10 @@ Status read_genai_media(const fs::path& config, const Json& model, ModelFolder* 
 }
 
 Status read_genai(const fs::path& config, ModelFolder* m) {
-  Result<Json> json = read_json_object(config);
-  if (!json.is_ok()) return json.status();
-  if (!json->contains("model") || !(*json)["model"].is_object())
+  SITU_TAKE(json, read_json_object(config));
+  if (!json.contains("model") || !json["model"].is_object())
     return Status::error(config.string() + ": no object 'model'");
-  const Json& model = child(*json, "model");
+  const Json& model = child(json, "model");
   const Json& decoder = child(model, "decoder");
   for (const char* part : {"decoder", "vision", "speech"})
     if (child(model, part).contains("pipeline"))
@@ -124,7 +145,7 @@ Status read_genai(const fs::path& config, ModelFolder* m) {
     SITU_RETURN_IF_ERROR(read_name(config, "model.decoder.outputs.", child(decoder, "outputs"), key, name));
   SITU_RETURN_IF_ERROR(token_count(config, model, "context_length", &m->context_length));
   SITU_RETURN_IF_ERROR(read_eos(config, model, &m->eos_ids));
-  read_generation_fields(config.string() + ": search.", child(*json, "search"), &m->generation);
+  read_generation_fields(config.string() + ": search.", child(json, "search"), &m->generation);
   return Status::ok();
 }
 
@@ -156,10 +177,9 @@ void read_attention_facts(const Json& config, ModelFolder* m) {
 Status read_transformers(ModelFolder* m) {
   const fs::path config = m->folder / "config.json", generation = m->folder / "generation_config.json";
   if (there(config)) {
-    Result<Json> json = read_json_object(config);
-    if (!json.is_ok()) return json.status();
-    read_model_config(config.string() + ": ", *json, there(generation), &m->generation);
-    const Json& text_config = json->contains("text_config") ? child(*json, "text_config") : *json;
+    SITU_TAKE(json, read_json_object(config));
+    read_model_config(config.string() + ": ", json, there(generation), &m->generation);
+    const Json& text_config = json.contains("text_config") ? child(json, "text_config") : json;
     // T5's n_positions bounds nothing: its attention has distances, no positions.
     const bool encoder = m->generation.encoder_decoder;
     int64_t declared = 0;
@@ -169,18 +189,17 @@ Status read_transformers(ModelFolder* m) {
     if (declared > 0 && (m->context_length == 0 || declared < m->context_length)) m->context_length = declared;
     if (m->context_length == 0 && encoder)
       for (const char* key : {"max_decoder_position_embeddings", "max_target_positions"})
-        SITU_RETURN_IF_ERROR(token_count(config, *json, key, &m->context_length));
+        SITU_RETURN_IF_ERROR(token_count(config, json, key, &m->context_length));
     for (const char* key : {"max_source_positions", "max_encoder_position_embeddings"})
-      if (encoder) SITU_RETURN_IF_ERROR(token_count(config, *json, key, &m->source_length));
+      if (encoder) SITU_RETURN_IF_ERROR(token_count(config, json, key, &m->source_length));
     read_attention_facts(text_config, m);
-    SITU_RETURN_IF_ERROR(read_eos(config, *json, &m->eos_ids));
-    if (!m->lookup_file.empty()) SITU_RETURN_IF_ERROR(read_media_tokens(config.string(), *json, &m->media));
+    SITU_RETURN_IF_ERROR(read_eos(config, json, &m->eos_ids));
+    if (!m->lookup_file.empty()) SITU_RETURN_IF_ERROR(read_media_tokens(config.string(), json, &m->media));
   }
   if (there(generation)) {
-    Result<Json> json = read_json_object(generation);
-    if (!json.is_ok()) return json.status();
-    SITU_RETURN_IF_ERROR(read_eos(generation, *json, &m->eos_ids));
-    read_generation_fields(generation.string() + ": ", *json, &m->generation);
+    SITU_TAKE(json, read_json_object(generation));
+    SITU_RETURN_IF_ERROR(read_eos(generation, json, &m->eos_ids));
+    read_generation_fields(generation.string() + ": ", json, &m->generation);
   }
   return Status::ok();
 }

@@ -8,7 +8,6 @@
 #include "base/status.h"
 #include "passes/pass.h"
 #include "pipelines/generation_config.h"
-#include "pipelines/media_tokens.h"
 
 namespace situ {
 
@@ -16,6 +15,13 @@ namespace situ {
 struct MediaFile {
   std::filesystem::path file;
   bool sound = false;
+};
+
+// Which token ids stand for rows of encoders: what no graph states.
+struct MediaTokens {
+  int64_t image = -1, audio = -1;  // -1: config.json does not say
+  int64_t vision_start = -1;       // vision_start_token_id
+  int64_t spatial_merge = 0;       // vision_config.spatial_merge_size; 0: it does not say
 };
 
 struct ModelFolder {

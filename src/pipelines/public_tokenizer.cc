@@ -1,6 +1,7 @@
 // The public Tokenizer: texts and conversations as ids, over the tokenizer of a folder.
 #include "pipelines/public_tokenizer.h"
 
+#include "base/assign.h"
 #include "pipelines/conversation.h"
 #include "pipelines/llm.h"
 #include "text/language_tokens.h"
@@ -52,10 +53,9 @@ Result<std::shared_ptr<Tokenizer::Impl>> load_tokenizer(const std::filesystem::p
 
 Result<Tokenizer> Tokenizer::load(const std::string& folder) {
   return or_out_of_memory([&]() -> Result<Tokenizer> {
-    Result<std::shared_ptr<Impl>> impl = load_tokenizer(folder);
-    if (!impl.is_ok()) return impl.status();
-    if (!(*impl)->loaded) return Status::error(Code::kNotFound, (*impl)->missing);
-    return Tokenizer(std::move(*impl));
+    SITU_TAKE(impl, load_tokenizer(folder));
+    if (!impl->loaded) return Status::error(Code::kNotFound, impl->missing);
+    return Tokenizer(std::move(impl));
   });
 }
 
@@ -88,17 +88,15 @@ bool Tokenizer::is_special(int64_t id) const { return impl_->loaded && impl_->lo
 
 Result<std::string> Tokenizer::render(std::span<const Message> messages, const ChatOptions& options) const {
   SITU_RETURN_IF_ERROR(impl_->check_template());
-  Result<PromptText> prompt = render_conversation(*impl_->loaded, messages, options);
-  if (!prompt.is_ok()) return prompt.status();
-  return without_mark(prompt->text, prompt->mark);
+  SITU_TAKE(prompt, render_conversation(*impl_->loaded, messages, options));
+  return without_mark(prompt.text, prompt.mark);
 }
 
 Result<std::vector<int64_t>> Tokenizer::encode(std::span<const Message> messages, const ChatOptions& options) const {
   SITU_RETURN_IF_ERROR(impl_->check_template());
   SITU_RETURN_IF_ERROR(check_no_media(messages));
-  const Result<PromptText> prompt = render_conversation(*impl_->loaded, messages, options);
-  if (!prompt.is_ok()) return prompt.status();
-  return encode_prompt(*impl_->loaded, *prompt);
+  SITU_TAKE(prompt, render_conversation(*impl_->loaded, messages, options));
+  return encode_prompt(*impl_->loaded, prompt);
 }
 
 Result<Tokenizer::Translation> Tokenizer::encode_translation(const std::string& text,

@@ -36,9 +36,8 @@ class PromptReader {
   Result<std::string> text_of_conversation() {
     SITU_RETURN_IF_ERROR(sort_parts());
     SITU_RETURN_IF_ERROR(read_media());
-    Result<PromptText> words = rendered();
-    if (!words.is_ok()) return words.status();
-    return without_mark(words->text, words->mark);
+    SITU_TAKE(words, rendered());
+    return without_mark(words.text, words.mark);
   }
 
  private:

@@ -14,7 +14,7 @@ constexpr double kLeastTemperature = 1e-37;
 void resolve_numbers(const GenerateOptions& o, Settings& settings, SamplingOptions& s) {
   const GenerationConfig* config = settings.config;
   if (o.sample_as_files.value_or(false) && !o.sample && !o.temperature)
-    s.sample = samples_by_default(*config) && o.beams.value_or(1) == 1;
+    s.sample = config->find("do_sample") && config->find("do_sample")->text == "true" && o.beams.value_or(1) == 1;
   else
     s.sample = o.sample || o.temperature || o.top_k || o.top_p || o.min_p || o.typical_p;
   if (!s.sample) settings.config = nullptr;
@@ -248,18 +248,6 @@ Status resolve_ends(const GenerateOptions& o, const ModelFolder& folder, const F
 uint64_t draw_seed() {
   std::random_device device;
   return (uint64_t{device()} << 32 | device()) >> 11;
-}
-
-bool samples_by_default(const GenerationConfig& config) {
-  const ConfigField* field = config.find("do_sample");
-  return field && field->text == "true";
-}
-
-int64_t default_beams(const GenerationConfig& config) {
-  Settings settings{&config};
-  const int64_t beams =
-      config.encoder_decoder ? settings.number<int64_t>("beams", std::nullopt, kBeamCount, "num_beams", 1, 1) : 1;
-  return settings.status.is_ok() ? beams : 1;
 }
 
 Result<int64_t> decoder_start_id(const ModelFolder& folder, int64_t vocabulary) {

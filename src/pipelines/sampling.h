@@ -40,12 +40,6 @@ struct ResolvedOptions {
 // 53 bits of chance, so that every reader of JSON gets them back.
 uint64_t draw_seed();
 
-// Whether the folder's files ask for drawing (do_sample).
-bool samples_by_default(const GenerationConfig& config);
-
-// Beams of a generation that asks for none: an encoder-decoder's num_beams, where that can be used, else 1.
-int64_t default_beams(const GenerationConfig& config);
-
 // The decoder's prompt of an encoder-decoder where none is given: one token. Error: the folder names none, or one that
 // is outside the vocabulary.
 Result<int64_t> decoder_start_id(const ModelFolder& folder, int64_t vocabulary);

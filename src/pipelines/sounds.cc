@@ -5,6 +5,7 @@
 
 #include "audio/audio_reader.h"
 #include "audio/log_mel.h"
+#include "base/assign.h"
 #include "pipelines/encoder_inputs.h"
 #include "pipelines/media.h"
 #include "text/json_file.h"
@@ -84,20 +85,16 @@ Result<ReadSounds> read_sounds(const Model::Impl& m, std::span<const Part* const
   if (sound == m.files.media.end())
     return Status::error(Code::kInvalidArgument, folder + ": the model has no audio encoder for sounds of a prompt" +
                                                      (m.has_encoder() ? "; situ transcribe reads speech" : ""));
-  const Result<nlohmann::json> config = read_json_object(m.folder.folder / "config.json");
-  if (!config.is_ok()) return config.status();
-  const Result<const SoundFamily*> family = find_sound_family(*config);
+  SITU_TAKE(config, read_json_object(m.folder.folder / "config.json"));
+  const Result<const SoundFamily*> family = find_sound_family(config);
   if (!family.is_ok()) return family.status().with_context(folder);
-  const Result<int64_t> rows = (*family)->rows(*config);
+  const Result<int64_t> rows = (*family)->rows(config);
   if (!rows.is_ok()) return rows.status().with_context((m.folder.folder / "config.json").string());
-  const Result<MelConfig> mel = MelConfig::of_folder(m.folder.folder);
-  if (!mel.is_ok()) return mel.status();
-  const Result<std::string> input = find_sound_input(*sound, *mel);
-  if (!input.is_ok()) return input.status();
-  const Result<LogMel> log_mel = LogMel::create(*mel);
-  if (!log_mel.is_ok()) return log_mel.status();
+  SITU_TAKE(mel, MelConfig::of_folder(m.folder.folder));
+  SITU_TAKE(input, find_sound_input(*sound, mel));
+  SITU_TAKE(log_mel, LogMel::create(mel));
   const int64_t most = m.context_length / *rows;  // windows
-  const size_t size = mel->window_samples();
+  const size_t size = mel.window_samples();
   std::vector<std::vector<float>> samples;
   ReadSounds sounds;
   sounds.family = *family;
@@ -106,27 +103,26 @@ Result<ReadSounds> read_sounds(const Model::Impl& m, std::span<const Part* const
   for (const Part* part : parts) {
     const std::string& file =
         files.emplace_back(part->path.empty() ? "sound " + std::to_string(files.size()) : part->path);
-    Result<std::vector<float>> read = samples_of(*part, file, mel->rate, static_cast<size_t>(most + 1) * size);
-    if (!read.is_ok()) return read.status();
-    const int64_t own = static_cast<int64_t>((read->size() + size - 1) / size);
+    SITU_TAKE(read, samples_of(*part, file, mel.rate, static_cast<size_t>(most + 1) * size));
+    const int64_t own = static_cast<int64_t>((read.size() + size - 1) / size);
     windows += own;
     if (windows > most)
       return Status::error(Code::kContextExceeded, file + ": becomes " + std::to_string(*rows) + " tokens for each " +
-                                                       std::to_string(mel->chunk_seconds) +
+                                                       std::to_string(mel.chunk_seconds) +
                                                        " s, which do not fit the context of " +
                                                        std::to_string(m.context_length));
-    sounds.facts.push_back({Part::Kind::kAudio, 0, 0, static_cast<double>(read->size()) / mel->rate, own * *rows});
-    samples.push_back(std::move(*read));
+    sounds.facts.push_back({Part::Kind::kAudio, 0, 0, static_cast<double>(read.size()) / mel.rate, own * *rows});
+    samples.push_back(std::move(read));
   }
-  const int64_t frames = static_cast<int64_t>(mel->frames()), each = mel->mels * frames;
-  const Tensor features = Tensor::allocate(DType::kF32, {windows, mel->mels, frames});
+  const int64_t frames = static_cast<int64_t>(mel.frames()), each = mel.mels * frames;
+  const Tensor features = Tensor::allocate(DType::kF32, {windows, mel.mels, frames});
   float* out = features.view().as<float>();
   for (size_t i = 0; i < samples.size(); ++i) {
     const size_t count = static_cast<size_t>(sounds.facts[i].tokens / *rows * each);
-    SITU_RETURN_IF_ERROR(write_windows(*log_mel, samples[i], {out, count}).with_context(files[i]));
+    SITU_RETURN_IF_ERROR(write_windows(log_mel, samples[i], {out, count}).with_context(files[i]));
     out += count;
   }
-  sounds.arrays.push_back(array_part(*input, features));
+  sounds.arrays.push_back(array_part(input, features));
   return sounds;
 }
 

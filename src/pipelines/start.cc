@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/assign.h"
 #include "pipelines/encoder_inputs.h"
 #include "pipelines/media.h"
 #include "pipelines/sampling.h"
@@ -90,9 +91,8 @@ Result<Start> start_of(const Model::Impl& model, const Prompt& prompt) {
                            file + ": the encoder takes arrays: two prompts of the decoder are given");
     start.decoder = takes_ids || !prompt.decoder_ids.empty() ? prompt.decoder_ids : ids;
     if (start.decoder.empty()) {
-      const Result<int64_t> id = decoder_start_id(model.folder, model.vocabulary);
-      if (!id.is_ok()) return id.status();
-      start.decoder.push_back(*id);
+      SITU_TAKE(id, decoder_start_id(model.folder, model.vocabulary));
+      start.decoder.push_back(id);
     }
     if (takes_ids) SITU_RETURN_IF_ERROR(model.check_source(ids));
   }

@@ -9,6 +9,7 @@
 #include "pipelines/read_prompt.h"
 #include "pipelines/sampling.h"
 #include "pipelines/start.h"
+#include "requests/answer_decoding.h"
 #include "requests/beam_decoding.h"
 #include "requests/scored_decoding.h"
 
@@ -44,57 +45,55 @@ Status check_guesses(const Model::Impl& m, const GenerateOptions& options, const
   return Status::ok();
 }
 
+// What is to be done for a prompt, before anything is computed.
+struct ToBegin {
+  Start start;
+  GenerateOptions options;
+  ResolvedOptions resolved;
+};
+
 // The decoding of an answer.
-Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, Start start, const GenerateOptions& options,
-                                                  Result<ResolvedOptions> resolved) {
-  const bool beams = resolved->beams.beams > 1;
-  if (beams && resolved->sampling.max_new_tokens > 1 && m.in_place && !m.in_place->can_fork())
-    return Status::error(Code::kUnsupportedModel, m.file + ": beams " + std::to_string(resolved->beams.beams) + ": " +
-                                                      needs_one_run().message());
+Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, ToBegin todo) {
+  auto& [start, options, resolved] = todo;
+  const bool beams = resolved.beams.beams > 1;
+  if (beams && resolved.sampling.max_new_tokens > 1 && m.in_place && !m.in_place->can_fork())
+    return Status::error(Code::kUnsupportedModel,
+                         m.file + ": beams " + std::to_string(resolved.beams.beams) + ": " + needs_one_run().message());
   Result<std::optional<Grammar>> grammar = m.grammars.get(options, m.text(), m.vocabulary);
   if (!grammar.is_ok()) return grammar.status().or_code(Code::kInvalidArgument);
   const int64_t guesses = options.draft_tokens > 0 ? options.draft_tokens : options.prompt_lookup;
   if (!beams) SITU_RETURN_IF_ERROR(check_guesses(m, options, start, guesses));
-  AnswerRules rules{
-      std::move(resolved->sampling), resolved->beams, std::move(resolved->stop), std::move(resolved->notes), {},
-      options.report_perplexity,     options.echo,    options.logprobs,          options.num_return};
+  const auto rules = [&] {
+    return AnswerRules{resolved.sampling,         resolved.beams, resolved.stop,    resolved.notes,    {},
+                       options.report_perplexity, options.echo,   options.logprobs, options.num_return};
+  };
   const bool may_give_way = m.in_place && !m.in_place->has_window();
   Opening opening{std::move(start), m.prefixes() ? options.prefix_cache : PrefixReuse::kOff, may_give_way};
-  if (beams) return std::unique_ptr<Decoding>(new BeamDecoding(m, std::move(opening), std::move(rules)));
+  if (beams) return std::unique_ptr<Decoding>(new BeamDecoding(m, std::move(opening), rules()));
   std::vector<AnswerRules> all;
   for (int64_t k = 0; k < options.choices; ++k) {
-    AnswerRules own{rules.sampling,          rules.beams, rules.stop,     rules.notes,     {},
-                    rules.report_perplexity, rules.echo,  rules.logprobs, rules.num_return};
+    AnswerRules& own = all.emplace_back(rules());
     own.sampling.seed += static_cast<uint64_t>(k);
-    if (*grammar) {
-      SITU_RETURN_IF_ERROR(assign(&own.grammar, (*grammar)->fork()));
-    }
-    all.push_back(std::move(own));
+    if (*grammar) SITU_RETURN_IF_ERROR(assign(&own.grammar, (*grammar)->fork()));
   }
   return std::unique_ptr<Decoding>(
       new AnswerDecoding(m, std::move(opening), std::move(all), guesses, options.draft_tokens > 0));
 }
 
 // The decoding that the options ask for.
-Result<std::unique_ptr<Decoding>> decoding_of(Model::Impl& m, Start start, const GenerateOptions& options) {
-  Result<ResolvedOptions> resolved = resolve_options(options, m.folder, m.text(), m.vocabulary);
-  if (!resolved.is_ok()) return resolved.status().or_code(Code::kInvalidArgument);
-  SITU_RETURN_IF_ERROR(resolved->begin(start.decoder, start.source_ids, m.context_length));
-  if (!options.prompt_logprobs) return answer_decoding(m, std::move(start), options, std::move(resolved));
+Result<std::unique_ptr<Decoding>> decoding_of(Model::Impl& m, ToBegin todo) {
+  const auto& [start, options, resolved] = todo;
+  if (!options.prompt_logprobs) return answer_decoding(m, std::move(todo));
   if (m.has_encoder() || !start.source.tensors.empty())
     return Status::error(Code::kUnsupportedModel,
                          m.file + ": prompt_logprobs are of a prompt of tokens alone, without an encoder's rows");
   std::vector<int64_t> prompt = start.decoder;
-  const bool beams = resolved->beams.beams > 1;
+  const int64_t top = *options.prompt_logprobs;
+  const bool beams = resolved.beams.beams > 1;
   const ScoredDecoding::NoAnswer otherwise{options.echo, beams, beams ? options.num_return : options.choices};
   std::unique_ptr<Decoding> answer;
-  if (options.max_new_tokens != 0) {
-    Result<std::unique_ptr<Decoding>> made = answer_decoding(m, std::move(start), options, std::move(resolved));
-    if (!made.is_ok()) return made;
-    answer = std::move(*made);
-  }
-  return std::unique_ptr<Decoding>(
-      new ScoredDecoding(m, std::move(prompt), *options.prompt_logprobs, std::move(answer), otherwise));
+  if (options.max_new_tokens != 0) SITU_RETURN_IF_ERROR(assign(&answer, answer_decoding(m, std::move(todo))));
+  return std::unique_ptr<Decoding>(new ScoredDecoding(m, std::move(prompt), top, std::move(answer), otherwise));
 }
 
 // Answers that a call waits for, together. Those that it does not wait for to their end are cancelled.
@@ -198,18 +197,20 @@ GenerateOptions settled(GenerateOptions options, bool conversation) {
   return options;
 }
 
-// What is to be done for a prompt, before anything is computed.
-struct ToBegin {
-  Start start;
-  GenerateOptions options;
-};
-Result<ToBegin> prepare(const Model::Impl& m, const Prompt& prompt, const GenerateOptions& options) {
+// `name`: of the prompt, for what is wrong with it.
+Result<ToBegin> prepare(const Model::Impl& m, const Prompt& prompt, const GenerateOptions& options,
+                        const std::string& name = "") {
   SITU_RETURN_IF_ERROR(m.check_generates());
+  const auto named = [&](const Status& wrong) { return name.empty() ? wrong : wrong.with_context(name); };
   const Result<Prompt> read = read_prompt(m, prompt);
-  if (!read.is_ok()) return read.status();
-  Result<Start> start = start_of(m, *read);
-  if (!start.is_ok()) return start.status();
-  return ToBegin{std::move(*start), settled(options, read->is_conversation)};
+  if (!read.is_ok()) return named(read.status());
+  ToBegin todo;
+  SITU_RETURN_IF_ERROR(named(assign(&todo.start, start_of(m, *read))));
+  todo.options = settled(options, read->is_conversation);
+  SITU_RETURN_IF_ERROR(assign(&todo.resolved, resolve_options(todo.options, m.folder, m.text(), m.vocabulary))
+                           .or_code(Code::kInvalidArgument));
+  SITU_RETURN_IF_ERROR(named(todo.resolved.begin(todo.start.decoder, todo.start.source_ids, m.context_length)));
+  return todo;
 }
 
 Treatment treatment_of(const Request& r) { return {r.interactive, false, r.priority, r.client, r.deadline}; }
@@ -236,12 +237,10 @@ Result<Generation> Ticket::result() { return impl_->job->result(); }
 
 Result<Ticket> Model::submit(Request request) const {
   return or_out_of_memory([&]() -> Result<Ticket> {
-    Result<ToBegin> prepared = prepare(*impl_, request.prompt, request.options);
-    if (!prepared.is_ok()) return prepared.status();
-    Result<std::unique_ptr<Decoding>> decoding = decoding_of(*impl_, std::move(prepared->start), prepared->options);
-    if (!decoding.is_ok()) return decoding.status();
+    SITU_TAKE(prepared, prepare(*impl_, request.prompt, request.options));
+    SITU_TAKE(decoding, decoding_of(*impl_, std::move(prepared)));
     auto ticket = std::make_shared<Ticket::Impl>();  // before somebody has to take the request back
-    SITU_RETURN_IF_ERROR(assign(&ticket->job, impl_->scheduler->submit(std::move(*decoding), treatment_of(request))));
+    SITU_RETURN_IF_ERROR(assign(&ticket->job, impl_->scheduler->submit(std::move(decoding), treatment_of(request))));
     return Ticket(std::move(ticket));
   });
 }
@@ -249,9 +248,8 @@ Result<Ticket> Model::submit(Request request) const {
 Result<Generation> Model::generate(const Prompt& prompt, const GenerateOptions& options,
                                    const EventCallback& on_event) const {
   return or_out_of_memory([&]() -> Result<Generation> {
-    Result<ToBegin> prepared = prepare(*impl_, prompt, options);
-    if (!prepared.is_ok()) return prepared.status();
-    Result<std::unique_ptr<Decoding>> decoding = decoding_of(*impl_, std::move(prepared->start), prepared->options);
+    SITU_TAKE(prepared, prepare(*impl_, prompt, options));
+    Result<std::unique_ptr<Decoding>> decoding = decoding_of(*impl_, std::move(prepared));
     if (!decoding.is_ok()) {
       if (decoding.status().code() != Code::kInterrupted) return decoding.status();
       return failed_answer(decoding.status());
@@ -280,22 +278,14 @@ Result<std::vector<Generation>> Model::generate(std::span<const Prompt> prompts,
     SITU_RETURN_IF_ERROR(impl_->check_generates());
     std::vector<ToBegin> all_prepared;
     for (size_t i = 0; i < prompts.size(); ++i) {  // before anybody is answered
-      const std::string name = "prompt " + std::to_string(i);
-      Result<ToBegin> prepared = prepare(*impl_, prompts[i], options);
-      if (!prepared.is_ok()) return prepared.status().with_context(name);
-      Result<ResolvedOptions> resolved =
-          resolve_options(prepared->options, impl_->folder, impl_->text(), impl_->vocabulary);
-      if (!resolved.is_ok()) return resolved.status().or_code(Code::kInvalidArgument);
-      SITU_RETURN_IF_ERROR(resolved->begin(prepared->start.decoder, prepared->start.source_ids, impl_->context_length)
-                               .with_context(name));
-      all_prepared.push_back(std::move(*prepared));
+      SITU_TAKE(prepared, prepare(*impl_, prompts[i], options, "prompt " + std::to_string(i)));
+      all_prepared.push_back(std::move(prepared));
     }
     Followed followed(*impl_, prompts.size(), on_event);
     std::vector<size_t> lengths;
     for (size_t i = 0; i < prompts.size() && !followed.stopped(); ++i) {
-      ToBegin& prepared = all_prepared[i];
-      lengths.push_back(prepared.start.decoder.size());
-      Result<std::unique_ptr<Decoding>> decoding = decoding_of(*impl_, std::move(prepared.start), prepared.options);
+      lengths.push_back(all_prepared[i].start.decoder.size());
+      Result<std::unique_ptr<Decoding>> decoding = decoding_of(*impl_, std::move(all_prepared[i]));
       if (!decoding.is_ok() && decoding.status().code() != Code::kInterrupted) return decoding.status();
       if (!decoding.is_ok()) break;
       while (impl_->waiting >= impl_->queue_limit && followed.any()) followed.wait_for_one();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/assign.h"
+
 namespace situ {
 
 Generation failed_answer(const Status& why) {
@@ -28,6 +30,7 @@ Answer::Answer(const Served& served, AnswerRules rules, std::span<const int64_t>
   result_.notes = std::move(rules.notes);
   if (rules.grammar) constraint_.emplace(std::move(*rules.grammar), beside);
   if (rules.report_perplexity) likelihood_.emplace();
+  if (rules.score) score_ = 0;
 }
 
 Status Answer::echo(std::span<const int64_t> prompt) {
@@ -47,36 +50,37 @@ void Answer::fail(const Status& why) {
 Status Answer::next(std::span<const float> logits) {
   AllowedTokens allowed;
   if (constraint_) {
-    const Result<Constraint::Next> may = constraint_->next();
-    if (!may.is_ok()) return may.status();
-    if (may->must_end) {
+    SITU_TAKE(may, constraint_->next());
+    if (may.must_end) {
       // It may not: the same error as where bans leave nothing to choose.
       if (static_cast<int64_t>(result_.output_ids.size()) < least_) return sampler_.nothing_left(true);
       end(FinishReason::kStop);
       return Status::ok();
     }
-    allowed = {may->allowed, may->may_end};
+    allowed = {may.allowed, may.may_end};
   }
-  const Result<int64_t> chosen = sampler_.choose(logits, constraint_ ? &allowed : nullptr);
-  if (!chosen.is_ok()) return chosen.status();
-  if (std::find(end_ids_.begin(), end_ids_.end(), *chosen) != end_ids_.end()) {
+  SITU_TAKE(chosen, sampler_.choose(logits, constraint_ ? &allowed : nullptr));
+  if (score_) {
+    logprobs_.read(sampler_.last_scores());
+    *score_ += logprobs_.of(chosen);
+  }
+  if (std::find(end_ids_.begin(), end_ids_.end(), chosen) != end_ids_.end()) {
     end(FinishReason::kStop);
     return Status::ok();
   }
-  sampler_.append(*chosen);
-  if (constraint_) constraint_->append(*chosen);
-  result_.output_ids.push_back(*chosen);
+  sampler_.append(chosen);
+  if (constraint_) constraint_->append(chosen);
+  result_.output_ids.push_back(chosen);
   Event token;
-  token.id = *chosen;
-  if (likelihood_) likelihood_->add(logits, *chosen);
+  token.id = chosen;
+  if (likelihood_) likelihood_->add(logits, chosen);
   if (top_logprobs_) {
-    const Generation::Logprobs& l = report_logprobs(*chosen, logits);
+    const Generation::Logprobs& l = report_logprobs(chosen, logits);
     token.logprob = l.logprob;
     token.top = l.top;
   }
-  Result<std::string> text = text_.push(*chosen);
-  if (!text.is_ok()) return text.status();
-  token.text = *text;
+  SITU_TAKE(text, text_.push(chosen));
+  token.text = text;
   show(std::move(token));
   if (text_.stopped()) end(FinishReason::kStopString);
   if (left() <= 0) end(FinishReason::kLength);

@@ -25,7 +25,8 @@ struct AnswerRules {
   bool report_perplexity = false, echo = false;
   std::optional<int64_t> logprobs;
   int64_t num_return = 1;
-  bool text = true;  // somebody reads it
+  bool text = true;    // somebody reads it
+  bool score = false;  // Generation::Answer::score: the log-probability of tokens and end, as they were chosen from
 };
 
 // What there is of an answer that fails before its first token. Interrupted, it is cancelled.
@@ -50,6 +51,7 @@ class Answer {
   void end(FinishReason reason) {
     if (!ended()) result_.finish_reason = reason;
   }
+  double score() const { return score_.value_or(0); }
   bool has_tokens() const { return !result_.output_ids.empty(); }
   // The next token could not be had.
   void fail(const Status& why);
@@ -68,6 +70,7 @@ class Answer {
   std::optional<int64_t> top_logprobs_;
   Sampler sampler_;
   LogProbabilities logprobs_;
+  std::optional<double> score_;
   std::optional<Constraint> constraint_;
   std::optional<LikelihoodMeter> likelihood_;
   std::vector<Event>* shown_;

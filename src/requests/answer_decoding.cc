@@ -7,24 +7,14 @@
 
 namespace situ {
 
-Result<bool> open_strand(Strand& strand, const Opening& opening, Clock::time_point until, Figures& figures) {
-  const Clock::time_point start = Clock::now();
-  const Result<bool> encoded = strand.encode(opening.start, until, &figures.stages);
-  figures.encode_ms += ms_since(start);
-  if (encoded.is_ok() && *encoded && opening.reuse != PrefixReuse::kOff)
-    strand.take_prefix(opening.start.decoder, opening.reuse == PrefixReuse::kAll);
-  return encoded;
-}
-
 AnswerDecoding::AnswerDecoding(Served& served, Opening opening, std::vector<AnswerRules> rules, int64_t guesses,
                                bool by_draft)
-    : prompt_rows_(opening.start.decoder.size()),
-      served_(served),
-      opening_(std::move(opening)),
+    : PromptDecoding(served, std::move(opening)),
       guesses_(guesses),
       seed_(rules[0].sampling.sample ? std::optional(rules[0].sampling.seed) : std::nullopt),
       in_turn_(rules.size() > 1 && served.in_place && !served.in_place->can_fork()),
-      echo_(rules[0].echo) {
+      echo_(rules[0].echo),
+      score_(rules[0].score) {
   branches_.reserve(rules.size());
   for (AnswerRules& r : rules)
     branches_.emplace_back(served,
@@ -48,23 +38,15 @@ int64_t AnswerDecoding::tokens_to_begin() const {
   return tokens;
 }
 
-Result<bool> AnswerDecoding::open(Strand& strand, Clock::time_point until, Figures& figures) {
-  return open_strand(strand, opening_, until, figures);
-}
-
 Result<bool> AnswerDecoding::begin(Clock::time_point until, Figures& figures) {
   Branch* const b = stem();
   if (!b) return true;
   opened_ = b;
-  const Result<bool> opened = open(b->strand, until, figures);
-  if (!opened.is_ok() || !*opened) return opened;
-  if (!begun_) {
-    cached_ = b->strand.length();
-    if (echo_)
-      for (Branch& branch : branches_) SITU_RETURN_IF_ERROR(branch.answer.echo(prompt()));
-  }
-  begun_ = true;
-  return true;
+  const bool first = !begun_;
+  const Result<bool> opened = begin_with(b->strand, until, figures);
+  if (first && begun_ && echo_)
+    for (Branch& branch : branches_) SITU_RETURN_IF_ERROR(branch.answer.echo(prompt()));
+  return opened;
 }
 
 Status AnswerDecoding::wants(std::vector<Want>& wants) {
@@ -116,31 +98,27 @@ void AnswerDecoding::guess(Branch& b) {
   b.tried = guess.size();
 }
 
-Status AnswerDecoding::choose(Branch& b, std::span<const float> logits, int64_t length) {
-  SITU_RETURN_IF_ERROR(b.answer.next(logits).with_context(served_.file));
-  if (length >= served_.context_length) b.answer.end(FinishReason::kLength);
-  return Status::ok();
+void AnswerDecoding::choose(Branch& b, std::span<const float> logits, int64_t length) {
+  const Status done = b.answer.next(logits).with_context(served_.file);
+  if (done.is_ok() && length >= served_.context_length) b.answer.end(FinishReason::kLength);
+  if (done.is_ok()) return;
+  if (b.answer.has_tokens() || done.code() == Code::kInterrupted || branches_.size() > 1)
+    b.answer.fail(done);
+  else
+    fail(done);
 }
 
 // A guess is right if it is the token that is chosen in any case: what is drawn depends on seed and position alone.
 void AnswerDecoding::take(const Want& want, Rows rows) {
   Branch& b = branches_[want.branch];
   if (b.draft && want.strand == b.draft->strand()) return b.draft->take(rows);
-  const auto chosen = [&](Branch& branch, std::span<const float> row, int64_t length) {
-    if (const Status done = choose(branch, row, length); !done.is_ok()) {
-      if (branch.answer.has_tokens() || done.code() == Code::kInterrupted || branches_.size() > 1)
-        branch.answer.fail(done);
-      else
-        fail(done);
-    }
-  };
   const int64_t length = b.strand.length(), first = length - std::ssize(rows);
   for (int64_t at = first; at < std::min(length, prompt_tokens()); ++at)
     see_prompt(at, rows[static_cast<size_t>(at - first)]);
   if (length == prompt_tokens() && !prompt_done_) {
     prompt_done_ = true;
     for (Branch& branch : branches_)
-      if (!branch.answer.ended()) chosen(branch, rows.back(), length);
+      if (!branch.answer.ended()) choose(branch, rows.back(), length);
     return;
   }
   for (int64_t r = 0; r < std::ssize(rows) && !b.answer.ended(); ++r) {
@@ -149,7 +127,7 @@ void AnswerDecoding::take(const Want& want, Rows rows) {
     const int64_t token = want.tokens[want.tokens.size() - rows.size() + static_cast<size_t>(r)];
     if (token != b.answer.ids()[static_cast<size_t>(at)]) break;
     b.right = at + 1;
-    chosen(b, rows[static_cast<size_t>(r)], at + 1);
+    choose(b, rows[static_cast<size_t>(r)], at + 1);
   }
 }
 
@@ -168,9 +146,8 @@ void AnswerDecoding::settle() {
         accepted_ += tried - wrong;
       }
       b.right = -1;
-      b.guessed = no_guesses_ = false;
-      b.fed.clear();
-      b.tried = 0;
+      b.forget_guess();
+      no_guesses_ = false;
     }
     if (!in_turn_ && fed != branches_.end() && !b.answer.ended() && b.strand.length() == 0)
       b.strand = fed->strand.fork();
@@ -180,8 +157,7 @@ void AnswerDecoding::settle() {
   }
   if (!prompt_done_ || kept_ || !first) return;
   kept_ = true;
-  if (opening_.reuse != PrefixReuse::kOff && first->strand.length() >= prompt_tokens())
-    first->strand.keep_prefix(std::span(prompt()).first(prompt().size() - 1), false);
+  if (first->strand.length() >= prompt_tokens()) keep_prompt(first->strand);
   // Whole states are known for a few steps only.
   if (opening_.reuse == PrefixReuse::kAll && served_.whole_states() && first->strand.length() == prompt_tokens())
     first->strand.keep_prefix(prompt(), true);
@@ -230,9 +206,7 @@ bool AnswerDecoding::drop_guesses() {
       dropped = true;
     }
     dropped = dropped || b.tried > 0;
-    b.guessed = false;
-    b.tried = 0;
-    b.fed.clear();
+    b.forget_guess();
   }
   no_guesses_ = dropped;
   return dropped;
@@ -242,9 +216,7 @@ void AnswerDecoding::give_up_runs() {
   for (Branch& b : branches_) {
     b.strand = Strand(served_);
     if (b.draft) b.draft->release();
-    b.guessed = false;
-    b.fed.clear();
-    b.tried = 0;
+    b.forget_guess();
     b.right = -1;
   }
 }
@@ -260,37 +232,17 @@ Result<Generation> AnswerDecoding::finish(const Figures& figures) {
   if (!failed_.is_ok()) return failed_;
   for (Branch& b : branches_) leave(b);
   Generation g = branches_[0].answer.finish();
-  if (branches_.size() > 1)
+  if (branches_.size() > 1 || score_)
     for (size_t i = 0; i < branches_.size(); ++i) {
       const Generation other = i > 0 ? branches_[i].answer.finish() : g;
-      g.answers.push_back({other.output_ids, other.text, other.finish_reason, 0, other.logprobs, other.error});
+      g.answers.push_back({other.output_ids, other.text, other.finish_reason, branches_[i].answer.score(),
+                           other.logprobs, other.error});
     }
-  if (served_.has_encoder()) g.decoder_prompt_ids = prompt();
-  g.cached_tokens = cached_;
   g.seed = seed_;
   g.guessed_tokens = guessed_;
   g.accepted_tokens = accepted_;
-  report(figures, fed_, g);
+  complete(figures, fed_, g);
   return g;
-}
-
-void report(const Figures& f, int64_t fed, Generation& g) {
-  const double tokens = std::max<double>(1, static_cast<double>(g.output_ids.size())),
-               counted = std::max<double>(1, static_cast<double>(fed));
-  g.prefill_ms = f.prompt_ms;
-  if (fed > 0) g.decode_ms_per_token = f.decode_ms / counted;
-  g.bytes_copied_per_token = (f.encode.copied + f.prompt.copied + f.decode.copied) / tokens;
-  g.bytes_written_per_token = fed > 0 ? (f.decode.computed + f.decode.copied) / counted
-                                      : f.encode.computed + f.encode.copied + f.prompt.computed + f.prompt.copied;
-  if (f.stages.empty()) return;
-  const auto stage = [](const char* name, double ms, const Figures::Bytes& bytes) {
-    const auto copied = static_cast<int64_t>(bytes.copied + 0.5);
-    return Stage{name, ms, copied, copied + static_cast<int64_t>(bytes.computed + 0.5)};
-  };
-  g.encode_ms = f.encode_ms;
-  g.stages = f.stages;
-  g.stages.push_back(stage("prefill", f.prompt_ms, f.prompt));
-  g.stages.push_back(fed > 0 ? stage("decode", f.decode_ms, f.decode) : Stage{"decode"});
 }
 
 }  // namespace situ

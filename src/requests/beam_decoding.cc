@@ -8,9 +8,7 @@
 namespace situ {
 
 BeamDecoding::BeamDecoding(Served& served, Opening opening, AnswerRules rules, bool renormalised)
-    : prompt_rows_(opening.start.decoder.size()),
-      served_(served),
-      opening_(std::move(opening)),
+    : PromptDecoding(served, std::move(opening)),
       rules_(std::move(rules)),
       renormalised_(renormalised),
       search_(rules_.beams),
@@ -26,16 +24,8 @@ int64_t BeamDecoding::tokens_to_begin() const {
   return tokens;
 }
 
-Result<bool> BeamDecoding::open(Strand& strand, Clock::time_point until, Figures& figures) {
-  return open_strand(strand, opening_, until, figures);
-}
-
 Result<bool> BeamDecoding::begin(Clock::time_point until, Figures& figures) {
-  const Result<bool> opened = open(branches_[0].strand, until, figures);
-  if (!opened.is_ok() || !*opened) return opened;
-  if (!begun_) cached_ = branches_[0].strand.length();
-  begun_ = true;
-  return true;
+  return begin_with(branches_[0].strand, until, figures);
 }
 
 Status BeamDecoding::wants(std::vector<Want>& wants) {
@@ -95,8 +85,7 @@ void BeamDecoding::settle() {
   if (std::any_of(branches_.begin(), branches_.end(),
                   [](const Branch& b) { return !b.offered || b.strand.length() < std::ssize(b.sampler.ids()); }))
     return;
-  if (steps_ == 0 && opening_.reuse != PrefixReuse::kOff)
-    branches_[0].strand.keep_prefix(std::span(prompt()).first(prompt().size() - 1), false);
+  if (steps_ == 0) keep_prompt(branches_[0].strand);
   if (search_.at_a_loss()) return fail(branches_.front().sampler.nothing_left().with_context(served_.file));
   search_.advance();
   if (search_.running().empty()) return end(FinishReason::kStop);
@@ -181,10 +170,8 @@ Result<Generation> BeamDecoding::finish(const Figures& figures) {
     }
   }
   news_.push_back(end_of(g));
-  g.cached_tokens = cached_;
-  if (served_.has_encoder()) g.decoder_prompt_ids = prompt();
   g.notes = rules_.notes;
-  report(figures, steps_, g);
+  complete(figures, steps_, g);
   return g;
 }
 

@@ -6,20 +6,19 @@
 #include "generate/beam_search.h"
 #include "generate/logprobs.h"
 #include "generate/sampler.h"
-#include "requests/answer_decoding.h"
+#include "requests/answer.h"
+#include "requests/decoding.h"
 
 namespace situ {
 
 // A beam that several go on from is forked: its slots are shared, nothing is copied.
-class BeamDecoding : public Decoding {
+class BeamDecoding : public PromptDecoding {
  public:
   // `renormalised`: what penalties and bans leave is made probabilities again, as in openai/whisper; transformers does
   // not.
   BeamDecoding(Served& served, Opening opening, AnswerRules rules, bool renormalised = false);
 
-  Served& served() const override { return served_; }
   int64_t tokens_to_begin() const override;
-  int64_t source_rows() const override { return std::ssize(opening_.start.source_ids); }
   Result<bool> begin(Clock::time_point until, Figures& figures) override;
   Status wants(std::vector<Want>& wants) override;
   void take(const Want& want, Rows rows) override;
@@ -27,10 +26,7 @@ class BeamDecoding : public Decoding {
   void fail(const Status& why) override;
   void end(FinishReason reason) override;
   bool ended() const override { return reason_ != FinishReason::kNone; }
-  bool answers() const override { return prompt_done_; }
-  bool may_give_way() const override { return opening_.may_give_way; }
   void give_up_runs() override;
-  int64_t prompt_tokens() const override { return static_cast<int64_t>(prompt().size()); }
   void strands(std::vector<const Strand*>& to) const override {
     for (const Branch& b : branches_) to.push_back(&b.strand);
   }
@@ -40,16 +36,6 @@ class BeamDecoding : public Decoding {
   // After its end, where it did not fail: best first.
   std::vector<BeamSearch::Answer> answers_found() const { return search_.answers(); }
   const Status& failure() const { return failed_; }
-
- protected:
-  const std::vector<int64_t>& prompt() const { return opening_.start.decoder; }
-  // The strand that the prompt is fed to first.
-  virtual Result<bool> open(Strand& strand, Clock::time_point until, Figures& figures);
-  // Logits after a token of the prompt.
-  virtual void see_prompt(int64_t, std::span<const float>) {}
-  size_t prompt_rows_;  // tokens of the prompt that are fed as one; those behind come one by one
-  Served& served_;
-  const Opening opening_;
 
  private:
   // One beam: what it has been fed, and what its penalties look at.
@@ -67,10 +53,9 @@ class BeamDecoding : public Decoding {
   BeamSearch search_;
   std::vector<float> log_probabilities_;  // [vocabulary]
   std::vector<Branch> branches_;          // as search_.running()
-  bool prompt_done_ = false, begun_ = false;
   FinishReason reason_ = FinishReason::kNone;
   Status failed_;
-  int64_t cached_ = 0, steps_ = 0;
+  int64_t steps_ = 0;
 };
 
 }  // namespace situ

@@ -32,17 +32,22 @@ struct Figures {
   Bytes encode, prompt, decode;
 };
 
+// What a request took, as the caller sees it. `fed`: tokens behind the prompt.
+void report(const Figures& figures, int64_t fed, Generation& g);
+
 using Rows = std::span<const std::span<const float>>;
 
 // The last event of an answer that was shown whole.
 Event end_of(const Generation& answer);
 
-// All calls come from the scheduler's thread, but take(), which any thread of the pool makes, one at a time.
+// begin() until it says true; then wants(), take() and settle() in each step, until it has ended; finish() and
+// release(). All calls come from the scheduler's thread, but take(), which any thread of the pool makes, one at a time.
 class Decoding {
  public:
+  explicit Decoding(Served& served) : served_(served) {}
   virtual ~Decoding() = default;
   // The model whose slots it takes.
-  virtual Served& served() const = 0;
+  Served& served() const { return served_; }
   // Tokens that are fed before it goes on: slots that it needs to begin, or to begin again.
   virtual int64_t tokens_to_begin() const = 0;
   // Rows of the source space that it needs.
@@ -81,7 +86,67 @@ class Decoding {
   bool has_news() const { return !news_.empty(); }
 
  protected:
+  Served& served_;
   std::vector<Event> news_;
+};
+
+// One without tokens for the caller, who waits for its end alone.
+class Errand : public Decoding {
+ public:
+  using Decoding::Decoding;
+  void fail(const Status& why) override { end_with(why); }
+  void end(FinishReason) override { end_with(Status::error(Code::kInterrupted, "interrupted")); }
+  bool ended() const override { return ended_; }
+  bool answers() const override { return false; }
+  Result<Generation> finish(const Figures& figures) override;
+
+ protected:
+  void end_with(Status why) {
+    if (!ended_) status_ = std::move(why);
+    ended_ = true;
+  }
+  const Status& status() const { return status_; }
+
+ private:
+  bool ended_ = false;
+  Status status_;
+};
+
+// What a decoding goes on from.
+struct Opening {
+  Start start;
+  PrefixReuse reuse = PrefixReuse::kOff;
+  bool may_give_way = true;
+};
+
+// One that goes on behind a prompt: that is fed to one strand, and the others fork it.
+class PromptDecoding : public Decoding {
+ public:
+  PromptDecoding(Served& served, Opening opening);
+  int64_t source_rows() const override { return std::ssize(opening_.start.source_ids); }
+  bool answers() const override { return prompt_done_; }
+  bool may_give_way() const override { return opening_.may_give_way; }
+  int64_t prompt_tokens() const override { return std::ssize(prompt()); }
+
+ protected:
+  const std::vector<int64_t>& prompt() const { return opening_.start.decoder; }
+  // Gives a new strand, that of the prompt, the encoders' outputs and the slots of a kept prefix, as begin().
+  virtual Result<bool> open(Strand& strand, Clock::time_point until, Figures& figures);
+  // Logits after a token of the prompt.
+  virtual void see_prompt(int64_t, std::span<const float>) {}
+  // open(), and notes what was kept when it first began.
+  Result<bool> begin_with(Strand& strand, Clock::time_point until, Figures& figures);
+  // Keeps the prompt's rows, but the last: its logits are wanted by whoever begins alike.
+  void keep_prompt(const Strand& strand) const;
+  // What all results have. `fed`: tokens behind the prompt.
+  void complete(const Figures& figures, int64_t fed, Generation& g) const;
+
+  const Opening opening_;
+  size_t prompt_rows_;  // tokens of the prompt that are fed as one; those behind come one by one
+  bool prompt_done_ = false, begun_ = false;
+
+ private:
+  int64_t cached_ = 0;
 };
 
 }  // namespace situ

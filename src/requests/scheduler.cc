@@ -265,6 +265,9 @@ Scheduler::Lane& Scheduler::lane_of(const Served& served) {
 
 // -- a step of a model
 
+// Who is late ends (sweep); encoders go on, and who waits begins (go_on, admit); the decodings say what they want next,
+// which becomes few runs of programs (pick), each of which is fed and gives its logits to the decodings (run, take);
+// then these fork, rewind, and what they have found is delivered (settle).
 void Scheduler::step(Lane& lane) {
   if (lane.running.empty() && lane.waiting.empty()) return;
   try {

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 
-#include "requests/answer_decoding.h"
-
 namespace situ {
 
 ScoreDecoding::ScoreDecoding(Strand from, std::vector<int64_t> tokens, std::vector<Window> windows, bool in_one,
                              Read read)
-    : served_(*from.served),
+    : Errand(*from.served),
       from_(std::move(from)),
       tokens_(std::move(tokens)),
       windows_(std::move(windows)),
@@ -62,15 +60,6 @@ void ScoreDecoding::settle() {
   if (++window_ == windows_.size()) return end_with(Status::ok());
   next_ = windows_[window_].scored;
   strand_ = from_.fork();
-}
-
-void ScoreDecoding::end(FinishReason) { end_with(Status::error(Code::kInterrupted, "interrupted")); }
-
-Result<Generation> ScoreDecoding::finish(const Figures& figures) {
-  if (!status_.is_ok()) return status_;
-  Generation g;
-  report(figures, 0, g);
-  return g;
 }
 
 }  // namespace situ

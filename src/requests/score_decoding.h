@@ -8,7 +8,7 @@
 
 namespace situ {
 
-class ScoreDecoding : public Decoding {
+class ScoreDecoding : public Errand {
  public:
   // Tokens [begin, end) are fed to a strand of their own, but for the last; those from `scored` on are scored.
   struct Window {
@@ -20,29 +20,17 @@ class ScoreDecoding : public Decoding {
   using Read = std::function<void(int64_t token, std::span<const float> logits)>;
   ScoreDecoding(Strand from, std::vector<int64_t> tokens, std::vector<Window> windows, bool in_one, Read read);
 
-  Served& served() const override { return served_; }
   int64_t tokens_to_begin() const override;
   Result<bool> begin(Clock::time_point until, Figures& figures) override;
   Status wants(std::vector<Want>& wants) override;
   void take(const Want& want, Rows rows) override;
   void settle() override;
-  void fail(const Status& why) override { end_with(why); }
-  void end(FinishReason reason) override;
-  bool ended() const override { return ended_; }
-  bool answers() const override { return false; }
   bool may_give_way() const override { return true; }
   void give_up_runs() override { strand_ = Strand(); }
   void strands(std::vector<const Strand*>& to) const override { to.push_back(&strand_); }
   void release() override { from_ = Strand(), strand_ = Strand(); }
-  Result<Generation> finish(const Figures& figures) override;
 
  private:
-  void end_with(Status why) {
-    if (!ended_) status_ = std::move(why);
-    ended_ = true;
-  }
-
-  Served& served_;
   Strand from_, strand_;
   const std::vector<int64_t> tokens_;
   const std::vector<Window> windows_;
@@ -50,8 +38,6 @@ class ScoreDecoding : public Decoding {
   const Read read_;
   size_t window_ = 0;
   int64_t next_ = 0;  // token to be scored
-  bool ended_ = false;
-  Status status_;
 };
 
 }  // namespace situ

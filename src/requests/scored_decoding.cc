@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include "generate/greedy.h"
-#include "requests/answer_decoding.h"
+#include "requests/text_output.h"
 
 namespace situ {
 
 ScoredDecoding::ScoredDecoding(Served& served, std::vector<int64_t> prompt, int64_t top,
                                std::unique_ptr<Decoding> answer, NoAnswer otherwise)
-    : served_(served),
+    : Decoding(served),
       prompt_(std::move(prompt)),
       top_(top),
       answer_(std::move(answer)),

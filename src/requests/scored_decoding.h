@@ -20,7 +20,6 @@ class ScoredDecoding : public Decoding {
   ScoredDecoding(Served& served, std::vector<int64_t> prompt, int64_t top, std::unique_ptr<Decoding> answer,
                  NoAnswer otherwise);
 
-  Served& served() const override { return served_; }
   int64_t tokens_to_begin() const override;
   Result<bool> begin(Clock::time_point until, Figures& figures) override;
   Status wants(std::vector<Want>& wants) override { return now().wants(wants); }
@@ -46,7 +45,6 @@ class ScoredDecoding : public Decoding {
   void read(int64_t token, std::span<const float> logits);
   void take_over_news();
 
-  Served& served_;
   const std::vector<int64_t> prompt_;
   const int64_t top_;
   std::unique_ptr<Decoding> answer_;

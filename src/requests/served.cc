@@ -69,12 +69,6 @@ Status Served::step(std::span<Feed* const> feeds, float* to) {
   return Status::ok();
 }
 
-Status Served::step(Feed feed, float* to) {
-  Feed* const only = &feed;
-  const Status done = step({&only, 1}, to);
-  return done.is_ok() ? feed.refused : done;
-}
-
 // As many as one step takes. What ends the step of one alone is its own error.
 Status Served::step_group(std::span<Feed* const> group, float* to) {
   Status done;

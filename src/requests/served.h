@@ -76,8 +76,6 @@ struct Served {
     Strand* strand = nullptr;
   };
   Status step(std::span<Feed* const> feeds, float* to = nullptr);
-  // Of one.
-  Status step(Feed feed, float* to);
 
  private:
   class Undo;

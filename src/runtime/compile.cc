@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/assign.h"
 #include "base/reasons.h"
 #include "passes/fixed_window.h"
 #include "passes/pack_store.h"
@@ -323,10 +324,9 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
   // Whether the cached branch without past is the first call, so that it serves all steps.
   bool as_first = true;
   if (module.first) {
-    const Result<FirstCall> says = compare_first_call(module, options, evaluator);
-    if (!says.is_ok()) return says.status();
-    if (*says == FirstCall::kOther) return not_of_one_decoder(files);
-    as_first = *says == FirstCall::kSame;
+    SITU_TAKE(says, compare_first_call(module, options, evaluator));
+    if (says == FirstCall::kOther) return not_of_one_decoder(files);
+    as_first = says == FirstCall::kSame;
   }
   Result<Compiled> any = Status::error("the cached branch holds for single tokens only");
   if (as_first) any = compile(module.decode, options, packs, use(Phase::kAny));
@@ -404,14 +404,13 @@ Result<Compiled> compile_encoder(const ModelFiles& files, const EngineOptions& o
                                  const Compiled& decoder, const std::map<std::string, std::vector<int64_t>>& fed) {
   ThreadPool one(1);
   Evaluator evaluator(one, Evaluator::kMaxProbeBytes);
-  Result<Module> module = bind_module(module_files(files, fed), evaluator);
-  if (!module.is_ok()) return module.status();
+  SITU_TAKE(module, bind_module(module_files(files, fed), evaluator));
   GraphUse use{Phase::kFirst, true, {}, {}};
   for (const auto& [name, dims] : fed) use.fed.insert(name);
   // Sources that no program reads are not written.
-  Graph& graph = *module->encode;
+  Graph& graph = *module.encode;
   std::vector<ValueId> outputs;
-  for (const SourceRows& s : module->sources)
+  for (const SourceRows& s : module.sources)
     for (const StatePair& read : decoder.binding.states)
       if (read.name == s.name && read.rule == StateRule::kSource) {
         use.sources.push_back(s);
@@ -423,7 +422,7 @@ Result<Compiled> compile_encoder(const ModelFiles& files, const EngineOptions& o
   Result<Compiled> encode = compile(graph, options, packs, use);
   if (!encode.is_ok()) return encode.status().with_context("encoder");
   SITU_RETURN_IF_ERROR(order_states(decoder.binding.states, encode->binding));
-  SITU_RETURN_IF_ERROR(check_frames(*module, files, *encode, evaluator));
+  SITU_RETURN_IF_ERROR(check_frames(module, files, *encode, evaluator));
   return encode;
 }
 

@@ -1,7 +1,5 @@
 #include "runtime/cross_attention.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -19,12 +17,6 @@ bool attends_to_source(const Graph& graph, const Plan& plan, const Node& n) {
          plan.states[static_cast<size_t>(keys.root)].pair.rule == StateRule::kSource;
 }
 
-float at(const View& v, int64_t i) {
-  return v.type == DType::kF32   ? v.as<float>()[i]
-         : v.type == DType::kF16 ? half_to_float(v.as<uint16_t>()[i])
-                                 : bfloat_to_float(v.as<uint16_t>()[i]);
-}
-
 bool is_float(DType t) { return t == DType::kF32 || t == DType::kF16 || t == DType::kBF16; }
 
 // Row-major floats of a matrix [rows, size].
@@ -32,7 +24,7 @@ std::vector<float> floats_of(const View& v, Ledger& ledger) {
   std::vector<float> values;
   values.reserve(static_cast<size_t>(v.count()));
   for (int64_t r = 0; r < v.dims[0]; ++r)
-    for (int64_t i = 0; i < v.dims[1]; ++i) values.push_back(at(v, r * v.strides[0] + i * v.strides[1]));
+    for (int64_t i = 0; i < v.dims[1]; ++i) values.push_back(float_at(v, r * v.strides[0] + i * v.strides[1]));
   ledger.computed += static_cast<int64_t>(values.size() * sizeof(float));
   return values;
 }
@@ -51,11 +43,6 @@ View head_of(const View& all, int64_t h) {
 
 }  // namespace
 
-CrossAttention::~CrossAttention() {
-  program_.reset();
-  if (memory_) munmap(memory_, bytes_);
-}
-
 Result<std::unique_ptr<CrossAttention>> CrossAttention::create(const Compiled& compiled, const PlanBounds& bounds,
                                                                const StatePool& states, Executor& executor) {
   std::unique_ptr<CrossAttention> made(new CrossAttention);
@@ -64,12 +51,10 @@ Result<std::unique_ptr<CrossAttention>> CrossAttention::create(const Compiled& c
   for (const Node& n : graph.nodes)
     if (n.is("Attention", "situ")) made->binding_.kept.push_back(n.in[0]);
   SITU_RETURN_IF_ERROR(assign(&made->plan_, make_plan(graph, made->binding_, bounds)));
-  made->bytes_ = static_cast<size_t>(made->plan_.arena_bytes + made->plan_.io_bytes + 64);
-  void* p = mmap(nullptr, made->bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED)
-    return Status::error(Code::kNoRoom, "cannot reserve " + std::to_string(made->bytes_) + " bytes for an alignment");
-  made->memory_ = static_cast<std::byte*>(p);
-  const Regions regions{made->memory_, made->memory_ + made->plan_.arena_bytes, &states};
+  const int64_t arena = made->plan_.arena_bytes;
+  SITU_RETURN_IF_ERROR(
+      assign(&made->memory_, ReservedMemory::of(arena + made->plan_.io_bytes + 64, "for an alignment")));
+  const Regions regions{made->memory_.data(), made->memory_.data() + arena, &states};
   SITU_RETURN_IF_ERROR(
       assign(&made->program_, Program::create(graph, made->binding_, made->plan_, compiled.order, regions, executor)));
   const std::vector<Call>& calls = made->program_->schedule().calls;

@@ -22,7 +22,6 @@ class CrossAttention {
   // `compiled`: of prompts. All must outlive it. Error: attention to the source was not recognised.
   static Result<std::unique_ptr<CrossAttention>> create(const Compiled& compiled, const PlanBounds& bounds,
                                                         const StatePool& states, Executor& executor);
-  ~CrossAttention();
 
   int64_t layers() const { return static_cast<int64_t>(calls_.size()); }
   int64_t heads() const { return heads_; }  // of a layer
@@ -34,6 +33,7 @@ class CrossAttention {
   CrossAttention() = default;
   Binding binding_;
   Plan plan_;
+  ReservedMemory memory_;
   std::unique_ptr<Program> program_;
   struct LayerCall {
     int call;
@@ -41,8 +41,6 @@ class CrossAttention {
   };
   std::vector<LayerCall> calls_;  // by layer
   int64_t heads_ = 0;
-  std::byte* memory_ = nullptr;
-  size_t bytes_ = 0;
 };
 
 }  // namespace situ

@@ -1,32 +1,26 @@
 #include "runtime/encoder_programs.h"
 
-#include <sys/mman.h>
-
 #include "base/assign.h"
 #include "runtime/prefix_cache.h"
 
 namespace situ {
 
 IoMemory::~IoMemory() {
-  if (begin) munmap(begin, bytes);
-  if (begin && counted) *counted -= static_cast<int64_t>(bytes);
+  if (counted) *counted -= memory.bytes();
 }
 
 Status IoMemory::reserve(const Plan& plan, const std::string& name) {
-  if (begin) return Status::ok();
-  bytes = static_cast<size_t>(plan.io_bytes + 64);
-  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED)
-    return Status::error(Code::kNoRoom, "cannot reserve " + std::to_string(bytes) + " bytes for " + name);
-  begin = static_cast<std::byte*>(p);
-  if (counted) *counted += static_cast<int64_t>(bytes);
+  if (memory.data()) return Status::ok();
+  SITU_RETURN_IF_ERROR(assign(&memory, ReservedMemory::of(plan.io_bytes + 64, "for " + name)));
+  if (counted) *counted += memory.bytes();
   return Status::ok();
 }
 
-Status EncoderRoom::claim(const EncoderProgram& program, const std::string& name) {
+Status EncoderRoom::claim(int64_t arena, int64_t more, const std::string& name) {
   if (!budget.is_set) return Status::ok();
-  const int64_t arena = std::max(budget.arena, program.plan.arena_bytes), needed = arena + *io_bytes,
-                more = needed - budget.taken, slot = states->bytes_per_slot();
+  arena = std::max(budget.arena, arena);
+  const int64_t needed = arena + *held_bytes + more, slot = states->bytes_per_slot();
+  more = needed - budget.taken;
   if (more <= 0) return Status::ok();
   if (more > budget.left) {
     const int64_t slots = slot > 0 ? (more - budget.left + slot - 1) / slot : INT64_MAX;
@@ -49,15 +43,30 @@ Status EncoderRoom::claim(const EncoderProgram& program, const std::string& name
   return Status::ok();
 }
 
+Result<Tensor> EncoderRoom::rows(DType type, const std::vector<int64_t>& dims) {
+  struct Held {
+    Tensor rows;
+    std::shared_ptr<std::atomic<int64_t>> counted;
+    ~Held() { *counted -= rows.bytes(); }
+  };
+  int64_t bytes = dtype_bytes(type);
+  for (const int64_t d : dims) bytes *= d;
+  SITU_RETURN_IF_ERROR(claim(0, bytes, "pictures and sounds of a prompt"));
+  const std::shared_ptr<Held> held(new Held{{}, held_bytes});
+  held->rows = Tensor::allocate(type, dims);
+  *held_bytes += bytes;
+  return Tensor::borrow(type, dims, held->rows.view().data, held);
+}
+
 Status EncoderProgram::place(const EncoderRoom& room, const std::string& name) {
   if (program) return Status::ok();
   if (plan.arena_bytes > room.arena_bytes)
     return Status::error(Code::kNoRoom, name + ": one run needs " + std::to_string(plan.arena_bytes) +
                                             " bytes of activations, more than " + std::to_string(room.arena_bytes));
-  io.counted = room.io_bytes;
+  io.counted = room.held_bytes;
   SITU_RETURN_IF_ERROR(io.reserve(plan, name));
   Regions regions = room.regions;
-  regions.io = io.begin;
+  regions.io = io.memory.data();
   SITU_RETURN_IF_ERROR(
       assign(&program, Program::create(compiled.graph, compiled.binding, plan, {"", {}, "an encoder takes one prompt"},
                                        regions, *room.executor))

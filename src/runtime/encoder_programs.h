@@ -36,11 +36,15 @@ struct EncoderRoom {
   Ledger* ledger = nullptr;
   EncoderBudget budget = {};
   StatePool* states = nullptr;
-  PrefixCache* prefixes = nullptr;                                                             // null: there is none
-  std::shared_ptr<std::atomic<int64_t>> io_bytes = std::make_shared<std::atomic<int64_t>>(0);  // of programs
-  // Before a run, on the thread that steps: where the budget has not left what the program needs, the state gives its
-  // last slots, for ever. Error kNoRoom: sequences have them, or there are too few.
-  Status claim(const EncoderProgram& program, const std::string& name);
+  PrefixCache* prefixes = nullptr;  // null: there is none
+  // What lasts beyond a run: what the host writes for programs, rows that prompts have.
+  std::shared_ptr<std::atomic<int64_t>> held_bytes = std::make_shared<std::atomic<int64_t>>(0);
+  // Before a run whose activations take `arena`, and so many bytes more that last, on the thread that steps: where the
+  // budget has not left them, the state gives its last slots, for ever. Error kNoRoom: sequences have them, or there
+  // are too few.
+  Status claim(int64_t arena, int64_t more, const std::string& name);
+  // Rows of a prompt, claimed, and held as long as anybody has them. Error: claim()'s.
+  Result<Tensor> rows(DType type, const std::vector<int64_t>& dims);
   bool always_suspended = false;  // for tests: at every barrier
   const void* taken_by = nullptr;
   bool take(const void* by) {
@@ -54,8 +58,7 @@ struct EncoderRoom {
 
 // What the host writes for a program, and outputs that nobody has a place for.
 struct IoMemory {
-  std::byte* begin = nullptr;
-  size_t bytes = 0;
+  ReservedMemory memory;
   std::shared_ptr<std::atomic<int64_t>> counted;  // null: nowhere
   IoMemory() = default;
   IoMemory(const IoMemory&) = delete;

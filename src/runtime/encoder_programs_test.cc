@@ -51,5 +51,41 @@ TEST(ProgramBuilder, BuildsOneAfterTheOtherBesideOthers) {
   EXPECT_EQ(most, 1);
 }
 
+// Rows of pictures take of the budget as long as somebody has them, and a request waits for those of others.
+TEST(EncoderRoom, RowsOfPromptsAreCountedAsLongAsTheyLast) {
+  StateLayout layout;
+  layout.pair.rule = StateRule::kAppend;
+  layout.type = DType::kF32;
+  layout.slot_elements = 4;
+  const std::unique_ptr<StatePool> states = std::move(StatePool::create({layout}, {.append = 100})).value();
+  EncoderRoom room;
+  room.states = states.get();
+  room.budget = {.is_set = true, .fixed_slots = true, .left = 1000};
+  const auto rows = [&](int64_t count) { return room.rows(DType::kF32, {count, 10}); };
+  Result<Tensor> first = rows(15);
+  ASSERT_TRUE(first.is_ok()) << first.status().message();
+  EXPECT_EQ(first->bytes(), 600);
+  EXPECT_EQ(*room.held_bytes, 600);
+  EXPECT_EQ(rows(15).status().code(), Code::kNoRoom);
+  EXPECT_EQ(room.claim(401, 0, "encoder").code(), Code::kNoRoom);
+  EXPECT_TRUE(room.claim(400, 0, "encoder").is_ok());
+  EXPECT_EQ(rows(1).status().code(), Code::kNoRoom);  // beside the encoder's
+  Tensor other_owner = *first;
+  first = Status::error("gone");
+  EXPECT_EQ(*room.held_bytes, 600);
+  other_owner = Tensor();
+  EXPECT_EQ(*room.held_bytes, 0);
+  EXPECT_TRUE(rows(15).is_ok());
+  // Else the state gives slots, of which a sequence has the last.
+  room.budget.fixed_slots = false;
+  const Result<Tensor> more = rows(20);
+  ASSERT_TRUE(more.is_ok()) << more.status().message();
+  EXPECT_EQ(states->capacity(), 100 - 13);  // 200 bytes
+  Sequence all(*states);
+  ASSERT_EQ(all.append(87)->length, 87);
+  EXPECT_EQ(rows(1).status().code(), Code::kNoRoom);
+  EXPECT_EQ(states->capacity(), 87);
+}
+
 }  // namespace
 }  // namespace situ

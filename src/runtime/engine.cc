@@ -1,8 +1,5 @@
 #include "runtime/engine.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -158,7 +155,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   SITU_RETURN_IF_ERROR(e->reserve(*slots, options.slots > 0 || options.memory > 0));
   e->executor_ = std::make_unique<Executor>(*e->pool_);
   // Io regions of their own: logits of one program are still read while the other runs.
-  Regions regions{e->memory_, e->memory_ + e->arena_bytes_, e->states_.get()};
+  Regions regions{e->memory_.data(), e->memory_.data() + e->arena_bytes_, e->states_.get()};
   const auto program = [&](const Compiled& c, const Plan& plan, const TokenOrder& order) {
     const Regions own = regions;
     regions.io += plan.io_bytes;
@@ -169,7 +166,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   if (!e->one_sequence().empty() && e->batch_ > 1)
     SITU_RETURN_IF_ERROR(
         assign(&e->tokens_, TokenBatch::create(*e->decode_, e->decode_plan_, *e->states_, e->batch_, *e->executor_)));
-  e->room_ = {{e->memory_ + step_arena, nullptr, e->states_.get()},
+  e->room_ = {{e->memory_.data() + step_arena, nullptr, e->states_.get()},
               e->arena_bytes_ - step_arena,
               e->executor_.get(),
               &e->ledger_,
@@ -223,12 +220,7 @@ Status InPlaceEngine::reserve(StatePool::Capacity capacity, bool exact) {
   }
   if (!states.is_ok()) return states.status();
   states_ = std::move(*states);
-  void* p = mmap(nullptr, static_cast<size_t>(memory_bytes_), PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED)
-    return Status::error(Code::kNoRoom, "cannot reserve " + std::to_string(memory_bytes_) + " bytes for activations");
-  memory_ = static_cast<std::byte*>(p);
-  return Status::ok();
+  return assign(&memory_, ReservedMemory::of(memory_bytes_, "for activations"));
 }
 
 // What is left for encoders whose programs come after the load; one that is there was counted.
@@ -284,10 +276,9 @@ Status InPlaceEngine::run(std::span<Segment> segments, int64_t wanted, float* to
   for (const Segment& s : segments)
     if (!s.embeddings) text.push_back(s);
   if (!text.empty()) {
-    Result<std::byte*> rows = media_->look_up(text);
-    if (!rows.is_ok()) return rows.status();
+    SITU_TAKE(rows, media_->look_up(text));
     for (Segment& s : segments)
-      if (!s.embeddings) s.embeddings = std::exchange(*rows, *rows + s.count * media_->row_bytes());
+      if (!s.embeddings) s.embeddings = std::exchange(rows, rows + s.count * media_->row_bytes());
   }
   ran_ = behind_.get();
   return ran_->run({segments, wanted, to, {&segments[0].embeddings, 1}}, ledger_);
@@ -302,30 +293,26 @@ Status InPlaceEngine::check_source(const Sequence& sequence) const {
 // Of a window's sequence a step leaves some (step_done), and the next one takes some.
 Result<StatePool::Capacity> InPlaceEngine::count_slots(const EngineOptions& options, int64_t capacity) const {
   const int64_t kept = window_ > 0 ? std::min(capacity, window_ + first_ + spare_tokens() + chunk_ + batch_) : capacity;
-  const int64_t whole = sequence_bytes(StateRule::kReplace), source = sequence_bytes(StateRule::kSource),
-                one = whole + source;
-  int64_t slot = 0;
-  for (const StateLayout& s : decode_plan_.states)
-    if (s.pair.rule == StateRule::kAppend) slot += s.slot_bytes();
+  const int64_t whole = state_bytes(StateRule::kReplace), source = state_bytes(StateRule::kSource),
+                one = whole + source, slot = state_bytes(StateRule::kAppend);
   StatePool::Capacity all;
   int64_t room = 0;  // for all sequences and slots, but for one sequence and one slot
   if (options.memory > 0) {
-    const Result<int64_t> slots = slots_in(options.memory, arena_bytes_);
-    if (!slots.is_ok()) return slots.status();
-    if (window_ > 0 && *slots < kept)
+    SITU_TAKE(slots, slots_in(options.memory, arena_bytes_));
+    if (window_ > 0 && slots < kept)
       return Status::error(
           Code::kNoRoom, "a memory of " + std::to_string(options.memory) + " bytes is too small: it leaves state for " +
-                             std::to_string(*slots) + " tokens, and a window of " + std::to_string(window_) +
-                             " takes " + std::to_string(kept) + " (" +
+                             std::to_string(slots) + " tokens, and a window of " + std::to_string(window_) + " takes " +
+                             std::to_string(kept) + " (" +
                              (first_ > 0 ? "with the first " + std::to_string(first_) + " tokens, " : "with ") +
                              std::to_string(spare_tokens()) + " before it, and the " + std::to_string(chunk_ + batch_) +
                              " of a step: a chunk of " + std::to_string(chunk_) + " and " + std::to_string(batch_) +
                              " sequences)");
-    if (options.slots > *slots)
+    if (options.slots > slots)
       return Status::error(Code::kNoRoom, "a memory of " + std::to_string(options.memory) +
                                               " bytes is too small for a state of " + std::to_string(options.slots) +
-                                              " slots: it leaves room for " + std::to_string(*slots));
-    all.append = *slots;
+                                              " slots: it leaves room for " + std::to_string(slots));
+    all.append = slots;
     room = options.memory - weight_bytes_ - computed_bytes_ - arena_bytes_ - io_bytes() - one;
   } else {
     room = free_memory() / 2;
@@ -345,14 +332,15 @@ Result<StatePool::Capacity> InPlaceEngine::count_slots(const EngineOptions& opti
   return all;
 }
 
-// Of one sequence: what its states of this kind take, which do not grow with tokens.
-int64_t InPlaceEngine::sequence_bytes(StateRule rule) const {
+// What states of this kind take: those that grow with tokens of each, others of one sequence.
+int64_t InPlaceEngine::state_bytes(StateRule rule) const {
+  const int64_t slots = rule == StateRule::kAppend    ? 1
+                        : rule == StateRule::kReplace ? kWholeSlotsPerSequence
+                        : encoder_                    ? encoder_->counted_rows()
+                                                      : 0;
   int64_t sum = 0;
-  for (const StateLayout& s : decode_plan_.states) {
-    if (s.pair.rule != rule) continue;
-    if (rule == StateRule::kReplace) sum += kWholeSlotsPerSequence * s.slot_bytes();
-    if (rule == StateRule::kSource && encoder_) sum += encoder_->counted_rows() * s.slot_bytes();
-  }
+  for (const StateLayout& s : decode_plan_.states)
+    if (s.pair.rule == rule) sum += slots * s.slot_bytes();
   return sum;
 }
 
@@ -380,13 +368,11 @@ int64_t InPlaceEngine::unshared_arena_bytes() const {
 }
 
 int64_t InPlaceEngine::fixed_state_bytes() const {
-  return sequence_bytes(StateRule::kReplace) + sequence_bytes(StateRule::kSource);
+  return state_bytes(StateRule::kReplace) + state_bytes(StateRule::kSource);
 }
 
 Result<int64_t> InPlaceEngine::slots_in(int64_t memory, int64_t arena) const {
-  int64_t slot = 0;
-  for (const StateLayout& s : decode_plan_.states)
-    if (s.pair.rule == StateRule::kAppend) slot += s.slot_bytes();
+  const int64_t slot = state_bytes(StateRule::kAppend);
   const int64_t weights = weight_bytes_ + computed_bytes_, activations = arena + io_bytes();
   const int64_t states = fixed_state_bytes(), fixed = weights + activations + states;
   if (memory - fixed < slot)
@@ -407,7 +393,6 @@ void InPlaceEngine::finish_saving() {
 InPlaceEngine::~InPlaceEngine() {
   builder_ = nullptr;
   finish_saving();
-  if (memory_) munmap(memory_, static_cast<size_t>(memory_bytes_));
 }
 
 // A step of one sequence. Where no logits are wanted it is a piece of a prompt.
@@ -535,18 +520,20 @@ Segment segment_of(const Sequence& sequence, std::span<const int64_t> tokens, in
   return s;
 }
 
-// Prefixes that nobody uses make room.
-Result<Run> InPlaceEngine::take_slots(Sequence& sequence, int64_t count, int64_t all) {
-  Result<Run> run = sequence.append(count, all);
-  while (!run.is_ok() && prefixes_ && prefixes_->drop_oldest()) run = sequence.append(count, all);
-  return run;
+// What `take` gives. Prefixes that nobody uses make room.
+template <typename Take>
+auto InPlaceEngine::with_room(Take take) -> decltype(take()) {
+  auto taken = take();
+  while (!taken.is_ok() && prefixes_ && prefixes_->drop_oldest()) taken = take();
+  return taken;
 }
 
-// Prefixes that nobody uses make room here too. `length`, `again`: Sequence::take_write_slot.
+Result<Run> InPlaceEngine::take_slots(Sequence& sequence, int64_t count, int64_t all) {
+  return with_room([&] { return sequence.append(count, all); });
+}
+
 Status InPlaceEngine::take_state_slot(Sequence& sequence, int64_t length, bool again) {
-  Status room = sequence.take_write_slot(length, again);
-  while (!room.is_ok() && prefixes_ && prefixes_->drop_oldest()) room = sequence.take_write_slot(length, again);
-  return room;
+  return with_room([&] { return sequence.take_write_slot(length, again); });
 }
 
 Result<std::pair<int64_t, int64_t>> InPlaceEngine::attending_heads() {
@@ -571,12 +558,11 @@ Result<std::vector<float>> InPlaceEngine::attended(Sequence& sequence, std::span
                              " cannot be aligned in one step of at most " + std::to_string(chunk_));
   Undo undo(*this, sequence);
   sequence.set_whole(count);
-  const Result<Run> slots = take_slots(sequence, count, count);
-  if (!slots.is_ok()) return slots.status();
-  if (slots->length < count)
+  SITU_TAKE(slots, take_slots(sequence, count, count));
+  if (slots.length < count)
     return Status::error(Code::kNoRoom, "no " + std::to_string(count) + " slots in a row for an alignment");
   SITU_RETURN_IF_ERROR(take_state_slot(sequence, sequence.length()));
-  const Segment segment = with_runs(segment_of(sequence, tokens, 0, slots->first_slot, true), sequence);
+  const Segment segment = with_runs(segment_of(sequence, tokens, 0, slots.first_slot, true), sequence);
   return attending_->run(segment, heads, ledger_);
 }
 
@@ -585,21 +571,20 @@ Result<std::vector<float>> InPlaceEngine::attended(Sequence& sequence, std::span
 Result<int64_t> InPlaceEngine::run_chunk(Sequence& sequence, std::span<const int64_t> tokens, bool prompt, bool last,
                                          float* to, int64_t all) {
   const int64_t past = sequence.length();
-  const Result<Run> slots = take_slots(sequence, std::ssize(tokens), all);
-  if (!slots.is_ok()) return slots.status();
+  SITU_TAKE(slots, take_slots(sequence, std::ssize(tokens), all));
   const bool at_once = (compiled_.first_only && past == 0) || !compiled_.prompt.order.mixing.empty();
-  if (at_once && slots->length < std::ssize(tokens))
+  if (at_once && slots.length < std::ssize(tokens))
     return Status::error(Code::kNoRoom, "the state is full: " + std::to_string(tokens.size()) +
                                             " tokens that are computed together need as many slots in a row");
-  last = last && slots->length == std::ssize(tokens);
-  tokens = tokens.first(static_cast<size_t>(slots->length));
-  if (program_of(slots->length, past, prompt).needs_contiguous() && !sequence.contiguous()) return needs_one_run();
+  last = last && slots.length == std::ssize(tokens);
+  tokens = tokens.first(static_cast<size_t>(slots.length));
+  if (program_of(slots.length, past, prompt).needs_contiguous() && !sequence.contiguous()) return needs_one_run();
   SITU_RETURN_IF_ERROR(take_state_slot(sequence, sequence.length()));
-  Segment segment = with_runs(segment_of(sequence, tokens, past, slots->first_slot, prompt), sequence);
+  Segment segment = with_runs(segment_of(sequence, tokens, past, slots.first_slot, prompt), sequence);
   SITU_RETURN_IF_ERROR(run({&segment, 1}, last ? 1 : 0, last ? to : nullptr));
-  if (!compiled_.prompt.order.mixing.empty()) sequence.tie(slots->length);
+  if (!compiled_.prompt.order.mixing.empty()) sequence.tie(slots.length);
   step_done(sequence);
-  return slots->length;
+  return slots.length;
 }
 
 // The last row but `before_last`. Logits of half or double precision are converted (new values); float ones are read
@@ -631,14 +616,7 @@ Result<std::span<const float>> InPlaceEngine::read_logits(const View& view, int6
     move_bytes(dense, last, ledger_);
     return row;
   }
-  for (int64_t i = 0; i < width; ++i) {
-    const int64_t at = i * last.strides[0];
-    float& x = to[i];
-    if (view.type == DType::kF64)
-      x = static_cast<float>(last.as<double>()[at]);
-    else
-      x = view.type == DType::kF16 ? half_to_float(last.as<uint16_t>()[at]) : bfloat_to_float(last.as<uint16_t>()[at]);
-  }
+  for (int64_t i = 0; i < width; ++i) to[i] = float_at(last, i * last.strides[0]);
   ledger_.computed += width * 4;
   return row;
 }

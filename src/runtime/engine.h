@@ -174,10 +174,12 @@ class InPlaceEngine {
   std::shared_ptr<const EncoderProgram> built_encoder() const { return encoder_ ? encoder_->program() : nullptr; }
   Result<StatePool::Capacity> count_slots(const EngineOptions& options, int64_t capacity) const;
   EncoderBudget encoder_budget(const EngineOptions& options, int64_t step_arena) const;
+  template <typename Take>
+  auto with_room(Take take) -> decltype(take());
   Result<Run> take_slots(Sequence& sequence, int64_t count, int64_t all);
   Status take_state_slot(Sequence& sequence, int64_t length, bool again = false);
   Status reserve(StatePool::Capacity capacity, bool exact);
-  int64_t sequence_bytes(StateRule rule) const;
+  int64_t state_bytes(StateRule rule) const;
   Status check_source(const Sequence& sequence) const;
   Status check_feeds(std::span<Feed* const> feeds) const;
   bool left_window(const Sequence& sequence, int64_t length) const;
@@ -245,7 +247,7 @@ class InPlaceEngine {
   std::string media_problem_;                  // why there is none
   int64_t capacity_ = 0;                       // tokens of a sequence
   std::unique_ptr<CrossAttention> attending_;  // once it was asked for
-  std::byte* memory_ = nullptr;                // arena of steps, of encoders, then io
+  ReservedMemory memory_;                      // arena of steps, of encoders, then io
   EncoderRoom room_;
   std::unique_ptr<ProgramBuilder> builder_;
   int64_t weight_bytes_ = 0, computed_bytes_ = 0, memory_bytes_ = 0, arena_bytes_ = 0, chunk_ = 1, batch_ = 1,

@@ -115,8 +115,7 @@ bool InPlaceEngine::in_token_batch(const Feed& feed) const {
 Status InPlaceEngine::take_token_slots(const Feed& feed) {
   Sequence& sequence = *feed.sequence;
   SITU_RETURN_IF_ERROR(check_source(sequence));
-  const Result<Run> slot = take_slots(sequence, 1, 1);
-  if (!slot.is_ok()) return slot.status();
+  SITU_RETURN_IF_ERROR(take_slots(sequence, 1, 1).status());
   if (decode_->needs_contiguous() && !sequence.contiguous()) return needs_one_run();
   return take_state_slot(sequence, sequence.length());
 }
@@ -227,8 +226,7 @@ Status InPlaceEngine::take_all_slots(const Feed& feed) {
   Sequence& sequence = *feed.sequence;
   const int64_t all = static_cast<int64_t>(feed.tokens.size()), end = sequence.length() + all;
   while (sequence.length() < end) {
-    const Result<Run> run = take_slots(sequence, end - sequence.length(), all);
-    if (!run.is_ok()) return run.status();
+    SITU_RETURN_IF_ERROR(take_slots(sequence, end - sequence.length(), all).status());
     if ((prefill_->needs_contiguous() || decode_->needs_contiguous()) && !sequence.contiguous()) return needs_one_run();
   }
   return Status::ok();

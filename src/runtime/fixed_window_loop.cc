@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/assign.h"
 #include "ops/op.h"
 #include "runtime/host_integers.h"
 
@@ -85,13 +86,12 @@ Result<Tensor> FixedWindowLoop::window(FixedWindowSequence& sequence, int64_t fr
   for (const ValueId v : window_.positions)
     SITU_RETURN_IF_ERROR(feed(v, [&](int64_t i) { return std::max<int64_t>(0, first + i % window_.tokens); }));
   for (const FixedWindow::State& s : window_.states) feeds[s.past] = past(s, sequence, fresh, evaluator);
-  Result<std::vector<Tensor>> outputs = evaluator.graph(graph, feeds);
-  if (!outputs.is_ok()) return outputs.status();
+  SITU_TAKE(outputs, evaluator.graph(graph, feeds));
   Tensor logits;
   for (size_t o = 0; o < graph.outputs.size(); ++o) {
     for (const FixedWindow::State& s : window_.states)
-      if (s.present == graph.outputs[o]) sequence.present[s.past] = (*outputs)[o];
-    if (graph.outputs[o] == compiled_.binding.logits) logits = (*outputs)[o];
+      if (s.present == graph.outputs[o]) sequence.present[s.past] = outputs[o];
+    if (graph.outputs[o] == compiled_.binding.logits) logits = outputs[o];
   }
   sequence.length = ones;
   return logits;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/assign.h"
 #include "runtime/host_integers.h"
 
 namespace situ {
@@ -70,6 +71,27 @@ constexpr int64_t kProbedRows = 11;  // of a source
 constexpr double kSame = 1e-4;       // sums in another order; another mask or other weights differ by far more
 constexpr size_t kMostReach = 256;   // in tokens, of which about six times as many are run
 
+bool alike(const std::vector<double>& a, const std::vector<double>& b) { return difference(a, b) < kSame; }
+
+// The cached calls of a module's decoder, for any step, or else for single tokens.
+Result<Compiled> compile_cached(const Module& module, const EngineOptions& options, Phase* phase) {
+  Result<Compiled> cached = compile_literally(module.literal_decode, module, options, *phase = Phase::kAny);
+  return cached.is_ok() ? std::move(cached)
+                        : compile_literally(module.literal_decode, module, options, *phase = Phase::kDecode);
+}
+
+std::map<std::string, Tensor> random_sources(const Compiled& compiled) {
+  SymbolValues symbols;
+  symbols[kSymE] = kProbedRows;
+  std::map<std::string, Tensor> sources;
+  for (const StatePair& s : compiled.binding.states)
+    if (s.rule == StateRule::kSource && s.past != kNoValue) {
+      const ValueInfo& info = compiled.graph.values[s.past].info;
+      sources[s.name] = random_rows(info.type, shape_eval(info.shape, symbols), 1);
+    }
+  return sources;
+}
+
 }  // namespace
 
 bool same_in_parts(const Compiled& compiled, Evaluator& evaluator) {
@@ -98,10 +120,10 @@ bool same_in_parts(const Compiled& compiled, Evaluator& evaluator) {
   }
   for (const auto& [whole, parts] : prompts) {
     const Result<LiteralResult> a = feed({whole}), b = feed(parts);
-    if (!a.is_ok() || !b.is_ok() || !(difference(last_row(a->logits), last_row(b->logits)) < kSame)) return false;
+    if (!a.is_ok() || !b.is_ok() || !alike(last_row(a->logits), last_row(b->logits))) return false;
     for (const auto& [name, state] : a->states) {
       const auto other = b->states.find(name);
-      if (other == b->states.end() || !(difference(state.to_f64(), other->second.to_f64()) < kSame)) return false;
+      if (other == b->states.end() || !alike(state.to_f64(), other->second.to_f64())) return false;
     }
   }
   return true;
@@ -109,8 +131,9 @@ bool same_in_parts(const Compiled& compiled, Evaluator& evaluator) {
 
 const char* const kHidden = "encoder's output";
 
-// The graphs of a host: they read the encoder's output, the first call also writes what the cached ones read.
-std::vector<SourceRows> source_states(const Graph& graph, const Module& module, bool writes) {
+// The states of a host's graph that depend on the source: the encoder's output, and rows that the first call writes
+// (`writes`) and cached ones read.
+static std::vector<SourceRows> source_states(const Graph& graph, const Module& module, bool writes) {
   std::vector<SourceRows> rows;
   for (const ValueId v : graph.inputs)
     if (graph.values[v].name == module.hidden) rows.push_back({kHidden, module.hidden, "", 1});
@@ -124,6 +147,12 @@ std::vector<SourceRows> source_states(const Graph& graph, const Module& module, 
       if (state_suffix(graph.values[v].name) == s.name) rows.push_back({s.name, "", graph.values[v].name, s.axis});
   }
   return rows;
+}
+
+Result<Compiled> compile_literally(const Graph& graph, const Module& module, const EngineOptions& options,
+                                   Phase phase) {
+  return compile(graph, options, nullptr,
+                 {phase, false, source_states(graph, module, phase == Phase::kFirst), {}, module.source_length});
 }
 
 Result<LiteralResult> run_literally(const Compiled& compiled, const LiteralStep& step, Evaluator& evaluator) {
@@ -161,104 +190,68 @@ Result<LiteralResult> run_literally(const Compiled& compiled, const LiteralStep&
     }
     const bool fed = role != binding.inputs.end() && role->second != InputRole::kState;
     if (!host && !fed) continue;
-    Result<Tensor> t = host_input(compiled, static_cast<ValueId>(v), symbols, step);
-    if (!t.is_ok()) return t.status();
-    feeds[static_cast<ValueId>(v)] = *t;
+    SITU_TAKE(t, host_input(compiled, static_cast<ValueId>(v), symbols, step));
+    feeds[static_cast<ValueId>(v)] = t;
   }
-  Result<std::vector<Tensor>> outputs = evaluator.graph(graph, feeds);
-  if (!outputs.is_ok()) return outputs.status();
+  SITU_TAKE(outputs, evaluator.graph(graph, feeds));
   LiteralResult result;
   for (size_t o = 0; o < graph.outputs.size(); ++o) {
     for (const StatePair& s : binding.states)
-      if (s.present == graph.outputs[o]) result.states[s.name] = (*outputs)[o];
-    if (graph.outputs[o] == binding.logits) result.logits = (*outputs)[o];
-    if (graph.outputs[o] == binding.rows) result.rows = (*outputs)[o];
+      if (s.present == graph.outputs[o]) result.states[s.name] = outputs[o];
+    if (graph.outputs[o] == binding.logits) result.logits = outputs[o];
+    if (graph.outputs[o] == binding.rows) result.rows = outputs[o];
   }
   return result;
 }
 
 Result<FirstCall> compare_first_call(const Module& module, const EngineOptions& options, Evaluator& evaluator) {
-  const Graph &first_graph = *module.literal_first, &cached_graph = module.literal_decode;
-  const auto compiled = [&](const Graph& graph, Phase phase, bool writes) {
-    return compile(graph, options, nullptr,
-                   {phase, false, source_states(graph, module, writes), {}, module.source_length});
-  };
-  Result<Compiled> first = compiled(first_graph, Phase::kFirst, true);
-  if (!first.is_ok()) return first.status();
-  Result<Compiled> cached = compiled(cached_graph, Phase::kAny, false);
-  const bool any = cached.is_ok();
-  if (!any) cached = compiled(cached_graph, Phase::kDecode, false);
-  if (!cached.is_ok()) return cached.status();
+  SITU_TAKE(first, compile_literally(*module.literal_first, module, options, Phase::kFirst));
+  Phase phase = Phase::kAny;
+  SITU_TAKE(cached, compile_cached(module, options, &phase));
   const std::vector<int64_t> tokens{5, 7, 4, 8, 6};  // no usual padding (0 .. 2): some decoders give it no position
-  SymbolValues symbols;
-  symbols[kSymE] = kProbedRows;
-  std::map<std::string, Tensor> sources;
-  for (const StatePair& s : first->binding.states)
-    if (s.rule == StateRule::kSource && s.past != kNoValue) {
-      const ValueInfo& info = first->graph.values[s.past].info;
-      sources[s.name] = random_rows(info.type, shape_eval(info.shape, symbols), 1);
-    }
+  std::map<std::string, Tensor> sources = random_sources(first);
   const auto run = [&](const Compiled& c, std::span<const int64_t> ids, int64_t past,
                        const std::map<std::string, Tensor>& states) {
     return run_literally(c, {ids, past, kProbedRows, &states, nullptr}, evaluator);
   };
-  Result<LiteralResult> both = run(*first, tokens, 0, sources);
-  if (!both.is_ok()) return both.status();
-  const std::vector<double> wanted = last_row(both->logits);
+  SITU_TAKE(both, run(first, tokens, 0, sources));
+  const std::vector<double> wanted = last_row(both.logits);
   // What the first call made of the source, and no past.
-  for (const auto& [name, t] : both->states)
-    if (std::any_of(first->binding.states.begin(), first->binding.states.end(),
+  for (const auto& [name, t] : both.states)
+    if (std::any_of(first.binding.states.begin(), first.binding.states.end(),
                     [&, &n = name](const StatePair& s) { return s.name == n && s.rule == StateRule::kSource; }))
       sources[name] = t;
-  if (any) {
-    Result<LiteralResult> at_once = run(*cached, tokens, 0, sources);
-    if (at_once.is_ok() && difference(wanted, last_row(at_once->logits)) < kSame &&
-        at_once->logits.count() == both->logits.count() &&
-        difference(both->logits.to_f64(), at_once->logits.to_f64()) < kSame)
-      return FirstCall::kSame;
-    if (at_once.is_ok() && at_once->logits.count() != both->logits.count() &&
-        difference(wanted, last_row(at_once->logits)) < kSame)
+  if (phase == Phase::kAny) {
+    Result<LiteralResult> at_once = run(cached, tokens, 0, sources);
+    // One of them may give logits of the last token alone.
+    if (at_once.is_ok() && alike(wanted, last_row(at_once->logits)) &&
+        (at_once->logits.count() != both.logits.count() || alike(both.logits.to_f64(), at_once->logits.to_f64())))
       return FirstCall::kSame;
   }
   const size_t before = tokens.size() - 1;
-  Result<LiteralResult> one = run(*first, std::span(tokens).first(before), 0, sources);
-  if (!one.is_ok()) return one.status();
+  SITU_TAKE(one, run(first, std::span(tokens).first(before), 0, sources));
   std::map<std::string, Tensor> states = sources;
-  for (const auto& [name, t] : one->states) states[name] = t;
-  Result<LiteralResult> two = run(*cached, std::span(tokens).last(1), static_cast<int64_t>(before), states);
-  if (!two.is_ok()) return two.status();
-  return difference(wanted, last_row(two->logits)) < kSame ? FirstCall::kOneToken : FirstCall::kOther;
+  for (const auto& [name, t] : one.states) states[name] = t;
+  SITU_TAKE(two, run(cached, std::span(tokens).last(1), static_cast<int64_t>(before), states));
+  return alike(wanted, last_row(two.logits)) ? FirstCall::kOneToken : FirstCall::kOther;
 }
 
 Status check_source_length(const Module& module, const EngineOptions& options, Evaluator& evaluator) {
   if (module.source_length == Dim::symbol(kSymE)) return Status::ok();
-  const Graph& graph = module.literal_decode;
-  const auto compiled = [&](Phase phase) {
-    return compile(graph, options, nullptr,
-                   {phase, false, source_states(graph, module, false), {}, module.source_length});
-  };
-  Result<Compiled> cached = compiled(Phase::kAny);
-  if (!cached.is_ok()) cached = compiled(Phase::kDecode);
-  if (!cached.is_ok()) return cached.status();
+  Phase phase = Phase::kAny;
+  SITU_TAKE(cached, compile_cached(module, options, &phase));
+  const std::map<std::string, Tensor> sources = random_sources(cached);
   SymbolValues symbols;
   symbols[kSymE] = kProbedRows;
-  std::map<std::string, Tensor> sources;
-  for (const StatePair& s : cached->binding.states)
-    if (s.rule == StateRule::kSource && s.past != kNoValue) {
-      const ValueInfo& info = cached->graph.values[s.past].info;
-      sources[s.name] = random_rows(info.type, shape_eval(info.shape, symbols), 1);
-    }
   const int64_t token = 5, shortest = module.source_length.eval(symbols);
   symbols[kSymE] += 1;
   const int64_t longest = module.source_length.eval(symbols) - 1;
   std::vector<double> wanted;
   for (const int64_t length : {shortest, shortest + (longest - shortest) / 3, (shortest + longest + 1) / 2, longest}) {
-    const Result<LiteralResult> made =
-        run_literally(*cached, {{&token, 1}, 0, kProbedRows, &sources, nullptr, length}, evaluator);
-    if (!made.is_ok()) return made.status();
-    const std::vector<double> row = last_row(made->logits);
+    SITU_TAKE(made, run_literally(cached, {{&token, 1}, 0, kProbedRows, &sources, nullptr, length}, evaluator));
+    const std::vector<double> row = last_row(made.logits);
     if (wanted.empty()) wanted = row;
-    if (!(difference(wanted, row) < kSame))
+    if (!alike(wanted, row))
       return Status::error("of the encoder's inputs of " + std::to_string(shortest) + " and of " +
                            std::to_string(length) + " frames, which become " + std::to_string(kProbedRows) +
                            " rows each, the decoder makes other logits by their masks: programs in place know the "

@@ -33,10 +33,9 @@ Result<LiteralResult> run_literally(const Compiled& compiled, const LiteralStep&
 // its first tokens only does not.
 bool same_in_parts(const Compiled& compiled, Evaluator& evaluator);
 
-// The states of a host's graph that depend on the source: the encoder's output, and rows that the first call writes
-// (`writes`) and cached ones read.
-extern const char* const kHidden;  // the name of the former
-std::vector<SourceRows> source_states(const Graph& graph, const Module& module, bool writes);
+extern const char* const kHidden;  // the name of the encoder's output among the states of a host's graph
+// A decoder's graph of a host, for first or cached calls.
+Result<Compiled> compile_literally(const Graph& graph, const Module& module, const EngineOptions& options, Phase phase);
 
 // How the first call of a decoder and its cached branch, without past, are related: both are run on random rows of a
 // source.

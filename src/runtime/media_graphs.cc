@@ -192,16 +192,15 @@ Result<std::vector<int64_t>> MediaGraph::take_order(Evaluator& evaluator) {
   slice(prologue, {indices});
   if (!prologue.inputs.empty() || std::any_of(prologue.nodes.begin(), prologue.nodes.end(), heavy)) return Order();
   prologue.rebuild_links();
-  Result<std::vector<Tensor>> made = evaluator.graph(prologue, {});
-  if (!made.is_ok()) return made.status();
-  const Order from = (*made)[0].to_i64();
+  SITU_TAKE(made, evaluator.graph(prologue, {}));
+  const Order from = made[0].to_i64();
   Order to(from.size(), -1);
   for (size_t i = 0; i < from.size(); ++i) {
     const size_t row = static_cast<size_t>(from[i]);
     if (from[i] < 0 || row >= to.size() || to[row] >= 0) return Order();
     to[row] = static_cast<int64_t>(i);
   }
-  if ((*made)[0].rank() != 1) return Order();
+  if (made[0].rank() != 1) return Order();
   rows_ = graph_.values[x].name;
   slice(graph_, {x});
   graph_.rebuild_links();

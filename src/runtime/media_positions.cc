@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/assign.h"
+
 namespace situ {
 namespace {
 
@@ -33,10 +35,9 @@ Result<std::vector<int64_t>> media_positions(std::span<const int64_t> ids, int64
   std::vector<Grid> all;
   int64_t wanted = 0;
   for (size_t g = 0; g < pictures; ++g) {
-    Result<Grid> grid = grid_of(grids.subspan(3 * g, 3), g, merge);
-    if (!grid.is_ok()) return grid.status();
-    if (__builtin_add_overflow(wanted, grid->count(), &wanted)) wanted = INT64_MAX;
-    all.push_back(*grid);
+    SITU_TAKE(grid, grid_of(grids.subspan(3 * g, 3), g, merge));
+    if (__builtin_add_overflow(wanted, grid.count(), &wanted)) wanted = INT64_MAX;
+    all.push_back(grid);
   }
   const int64_t found = std::count(ids.begin(), ids.end(), tokens.row);
   if (found != wanted)

@@ -109,10 +109,8 @@ Status set_media_positions(const ModelFiles& files, const Compiled& decoder, con
                          "grid [pictures, 3] and a spatial_merge_size in config.json");
   const std::vector<int64_t> grids = grids_of(places.encoders[0])->to_i64();
   const PictureTokens tokens{files.media[places.encoders[0].index].token, files.vision_start};
-  Result<std::vector<int64_t>> positions =
-      media_positions(prompt.ids, prompt.first_position, tokens, grids, files.spatial_merge);
-  if (!positions.is_ok()) return positions.status();
-  rows->positions = std::move(*positions);
+  SITU_TAKE(positions, media_positions(prompt.ids, prompt.first_position, tokens, grids, files.spatial_merge));
+  rows->positions = std::move(positions);
   rows->next_position = 1 + *std::max_element(rows->positions.begin(), rows->positions.end());
   return Status::ok();
 }
@@ -140,7 +138,7 @@ Status MediaWriter::place(const Regions& regions, EncoderRoom& room, ProgramBuil
   builder_ = &builder;
   SITU_RETURN_IF_ERROR(lookup_io_.reserve(lookup_plan_, files_.lookup_name));
   Regions own = regions;
-  own.io = lookup_io_.begin;
+  own.io = lookup_io_.memory.data();
   SITU_RETURN_IF_ERROR(assign(&lookup_, Program::create(cut_.lookup.graph, cut_.lookup.binding, lookup_plan_,
                                                         cut_.lookup.order, own, *room.executor))
                            .with_context(files_.lookup_name));
@@ -215,7 +213,7 @@ Result<std::byte*> MediaWriter::look_up(std::span<const Segment> text) {
   SITU_RETURN_IF_ERROR(lookup_->run({text, tokens}, *room_->ledger).with_context(files_.lookup_name));
   const auto rows = std::find_if(lookup_plan_.ports.begin(), lookup_plan_.ports.end(),
                                  [&](const Root& r) { return r.value == cut_.lookup.binding.rows; });
-  return lookup_io_.begin + rows->offset;
+  return lookup_io_.memory.data() + rows->offset;
 }
 
 // The tokens of text between those of encoders.
@@ -314,7 +312,6 @@ class MediaWriter::Run : public Encoding {
   // place. Else they are moved there.
   Status begin() {
     const Entry& e = *entry_;
-    SITU_RETURN_IF_ERROR(room_.claim(e, encoder().name));
     tensors_.clear();
     for (const Root& r : e.plan.ports)
       if (const Value& v = e.compiled.graph.values[r.value]; v.producer < 0)
@@ -325,6 +322,8 @@ class MediaWriter::Run : public Encoding {
       to_.push_back(tokens[e.order.empty() ? r : static_cast<size_t>(e.order[r])] - tokens[0]);
     const bool together = e.order.empty() && to_.back() + 1 == std::ssize(to_);
     const bool by_place = together || e.program->writes_rows_by_place();
+    const int64_t apart = by_place ? 0 : e.rows * rows_->row_bytes();
+    SITU_RETURN_IF_ERROR(room_.claim(e.plan.arena_bytes + apart, 0, encoder().name));
     apart_ = by_place ? Tensor() : Tensor::allocate(rows_->rows.type(), {e.rows, writer_.width()});
     segment_.count = segment_.keys = 1;
     step_ = {{&segment_, 1}};
@@ -364,14 +363,13 @@ class MediaWriter::Run : public Encoding {
 };
 
 Result<std::unique_ptr<Encoding>> MediaWriter::encoding(const MediaPrompt& prompt, const EncoderInput& input) {
-  Result<MediaPlaces> places = media_places(files_, prompt.ids, input);
-  if (!places.is_ok()) return places.status();
+  SITU_TAKE(places, media_places(files_, prompt.ids, input));
   auto rows = std::make_shared<MediaRows>();
   rows->base = prompt.base;
   rows->ids.assign(prompt.ids.begin(), prompt.ids.end());
-  SITU_RETURN_IF_ERROR(set_media_positions(files_, cut_.decoder, *places, prompt, rows.get()));
+  SITU_RETURN_IF_ERROR(set_media_positions(files_, cut_.decoder, places, prompt, rows.get()));
   int64_t first = INT64_MAX, last = -1;
-  for (const MediaPlaces::Encoder& e : places->encoders) {
+  for (const MediaPlaces::Encoder& e : places.encoders) {
     first = std::min(first, e.tokens.front());
     last = std::max(last, e.tokens.back());
   }
@@ -382,8 +380,8 @@ Result<std::unique_ptr<Encoding>> MediaWriter::encoding(const MediaPrompt& promp
   }
   rows->first = prompt.base + first;
   rows->count = last + 1 - first;
-  rows->rows = Tensor::allocate(rows_info().type, {rows->count, width()});
-  return std::unique_ptr<Encoding>(new Run(*this, std::move(*places), std::move(rows)));
+  SITU_RETURN_IF_ERROR(assign(&rows->rows, room_->rows(rows_info().type, {rows->count, width()})));
+  return std::unique_ptr<Encoding>(new Run(*this, std::move(places), std::move(rows)));
 }
 
 }  // namespace situ

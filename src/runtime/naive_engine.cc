@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/assign.h"
 #include "base/reasons.h"
 
 namespace situ {
@@ -18,27 +19,21 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::make(const ModelFiles& files, 
   e->options_ = options;
   ThreadPool one(1);
   Evaluator evaluator(one, Evaluator::kMaxProbeBytes);
-  Result<Module> module = bind_module(module_files(files, {}), evaluator);
-  if (!module.is_ok()) return module.status();
-  e->module_ = std::move(*module);
+  SITU_TAKE(module, bind_module(module_files(files, {}), evaluator));
+  e->module_ = std::move(module);
   const Module& m = e->module_;
   const Result<std::optional<FixedWindow>> window = find_fixed_window(m.literal_decode, options.names);
   if (!m.has_encoder() && window.is_ok() && *window) {
-    Result<std::unique_ptr<FixedWindowLoop>> loop =
-        FixedWindowLoop::create(m.literal_decode, **window, options.names, evaluator);
-    if (!loop.is_ok()) return loop.status();
-    e->fixed_ = std::move(*loop);
+    SITU_TAKE(loop, FixedWindowLoop::create(m.literal_decode, **window, options.names, evaluator));
+    e->fixed_ = std::move(loop);
     return e;
   }
   if (files.first) {  // both are run as they are; what they compute must fit together
-    const Result<FirstCall> says = compare_first_call(m, options, evaluator);
-    if (!says.is_ok()) return says.status();
-    if (*says == FirstCall::kOther) return not_of_one_decoder(files);
+    SITU_TAKE(says, compare_first_call(m, options, evaluator));
+    if (says == FirstCall::kOther) return not_of_one_decoder(files);
   }
   // A graph for any step; else one for first calls and one for single tokens.
-  Result<Compiled> decode =
-      compile(m.literal_decode, options, nullptr,
-              {Phase::kAny, false, source_states(m.literal_decode, m, false), {}, m.source_length});
+  Result<Compiled> decode = compile_literally(m.literal_decode, m, options, Phase::kAny);
   const Status any = decode.status();
   if (!any.is_ok() && holds_for_any_step(any)) return any;
   std::optional<Graph> first_graph = m.literal_first;
@@ -46,8 +41,7 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::make(const ModelFiles& files, 
     return !first_graph && decode.is_ok() && declares_one_token(m.literal_decode, options.names, *decode);
   };
   if (!decode.is_ok() || one_token()) {
-    decode = compile(m.literal_decode, options, nullptr,
-                     {Phase::kDecode, false, source_states(m.literal_decode, m, false), {}, m.source_length});
+    decode = compile_literally(m.literal_decode, m, options, Phase::kDecode);
     if (!decode.is_ok()) return any.is_ok() ? decode.status() : with_fixed_tokens(m.literal_decode, options, any);
     e->one_token_ = one_token();
     if (!first_graph && !e->one_token_) first_graph = m.literal_decode;
@@ -59,8 +53,7 @@ Result<std::unique_ptr<NaiveEngine>> NaiveEngine::make(const ModelFiles& files, 
     if (first_graph) e->cut_ = Status::error("first calls are computed by a graph of their own");
   }
   if (!first_graph) return e;
-  Result<Compiled> first = compile(*first_graph, options, nullptr,
-                                   {Phase::kFirst, false, source_states(*first_graph, m, true), {}, m.source_length});
+  Result<Compiled> first = compile_literally(*first_graph, m, options, Phase::kFirst);
   if (!first.is_ok() && !m.literal_first && steps_by_token(e->decode_.binding)) {
     e->one_token_ = true;
     return e;
@@ -105,10 +98,9 @@ Status NaiveEngine::encode_source(NaiveSequence& sequence, const EncoderInput& i
     extents_ = input.extents();
   }
   if (encoder_takes_ids()) SITU_RETURN_IF_ERROR(check_encoder_input(files_->encoder->graph, input, encoder_->context));
-  Result<LiteralResult> made = run_literally(*encoder_, {input.ids, 0, 1, nullptr, &input.tensors}, *evaluator_);
-  if (!made.is_ok()) return made.status();
+  SITU_TAKE(made, run_literally(*encoder_, {input.ids, 0, 1, nullptr, &input.tensors}, *evaluator_));
   sequence = {};
-  sequence.states = std::move(made->states);
+  sequence.states = std::move(made.states);
   for (const SourceRows& s : module_.sources)
     if (const auto held = sequence.states.find(s.name); held != sequence.states.end())
       sequence.source_rows = held->second.dims()[static_cast<size_t>(s.axis)];
@@ -141,27 +133,24 @@ Status NaiveEngine::encode(NaiveSequence& sequence, std::span<const int64_t> pro
   if (!cut_.is_ok()) return cut_.status().or_code(Code::kUnsupportedModel);
   return or_error("to run the encoder", [&]() -> Status {
     StageClock clock(ledger());
-    Result<MediaPlaces> places = media_places(*files_, prompt, input);
-    if (!places.is_ok()) return places.status();
+    SITU_TAKE(places, media_places(*files_, prompt, input));
     const auto rows = std::make_shared<MediaRows>();
     rows->base = rows->first = sequence.length;
     rows->ids.assign(prompt.begin(), prompt.end());
     rows->count = static_cast<int64_t>(prompt.size());
     SITU_RETURN_IF_ERROR(set_media_positions(
-        *files_, cut_->decoder, *places, {prompt, rows->base, sequence.media.first_position(rows->base)}, rows.get()));
+        *files_, cut_->decoder, places, {prompt, rows->base, sequence.media.first_position(rows->base)}, rows.get()));
     const int64_t width = cut_->lookup.graph.values[cut_->lookup.binding.rows].info.shape.back().value();
     std::vector<Tensor> encoded;
-    for (const MediaPlaces::Encoder& e : places->encoders) {
-      Result<Tensor> made = encoder_rows(e, width);
-      if (!made.is_ok()) return made.status();
-      encoded.push_back(std::move(*made));
+    for (const MediaPlaces::Encoder& e : places.encoders) {
+      SITU_TAKE(made, encoder_rows(e, width));
+      encoded.push_back(std::move(made));
       clock.end(stage_name(files_->media[e.index]), stages);
     }
-    Result<LiteralResult> looked_up = run_literally(cut_->lookup, {prompt}, *evaluator_);
-    if (!looked_up.is_ok()) return looked_up.status();
-    rows->rows = looked_up->rows.reshaped({rows->count, width});
+    SITU_TAKE(looked_up, run_literally(cut_->lookup, {prompt}, *evaluator_));
+    rows->rows = looked_up.rows.reshaped({rows->count, width});
     for (size_t i = 0; i < encoded.size(); ++i) {
-      const std::vector<int64_t>& tokens = places->encoders[i].tokens;
+      const std::vector<int64_t>& tokens = places.encoders[i].tokens;
       for (size_t r = 0; r < tokens.size(); ++r) {
         View dst = rows->rows.view(), src = encoded[i].view();
         dst.dims[0] = src.dims[0] = 1;
@@ -183,7 +172,9 @@ Status NaiveEngine::step(NaiveSequence& sequence, std::span<const int64_t> token
   const std::string taken =
       "for a step of " + std::to_string(tokens.size()) + " tokens after " + std::to_string(sequence.length);
   return or_error(taken, [&]() -> Status {
-    SITU_RETURN_IF_ERROR(feed_by_length(sequence, tokens));
+    NaiveSequence next = sequence;
+    SITU_RETURN_IF_ERROR(feed_by_length(next, tokens));
+    sequence = std::move(next);
     logits_ = to ? std::span<const float>(to, converted_.size()) : converted_;
     if (to)
       move_bytes(row_view(to, static_cast<int64_t>(converted_.size())),
@@ -224,57 +215,29 @@ NaiveSequence NaiveEngine::without_past(const NaiveSequence& sequence) const {
 }
 
 // The first call, where the export has one, then cached ones; of single tokens, where those may hold for them alone.
+// After an error the sequence is in the middle of the step.
 Status NaiveEngine::feed(NaiveSequence& sequence, std::span<const int64_t> tokens) {
   if (fixed_) {
-    FixedWindowSequence next = sequence.window;
-    const Result<Tensor> logits = fixed_->step(next, tokens, *evaluator_);
-    if (!logits.is_ok()) return logits.status();
-    SITU_RETURN_IF_ERROR(keep_logits(*logits));
-    sequence.window = std::move(next);
+    SITU_TAKE(logits, fixed_->step(sequence.window, tokens, *evaluator_));
     sequence.length = sequence.window.length;
-    return Status::ok();
-  }
-  if (!first_ && !one_token_) {
-    sequence.media.match(sequence.length, tokens);
-    if (sequence.media.empty() && decode_.binding.circle == 0) return run(decode_, sequence, tokens);
-    NaiveSequence next = sequence;
-    if (sequence.media.empty()) {
-      SITU_RETURN_IF_ERROR(feed_circle(next, tokens));
-      sequence = std::move(next);
-      return Status::ok();
-    }
-    // In parts the graph would have the tables of shorter sequences.
-    if (switches_.any() && next.media.border(next.length) < static_cast<int64_t>(tokens.size())) {
-      Result<Tensor> rows = embeddings_of(next, tokens);
-      if (!rows.is_ok()) return rows.status();
-      SITU_RETURN_IF_ERROR(run(cut_->decoder, next, tokens, rows->view().data));
-      sequence = std::move(next);
-      return Status::ok();
-    }
-    for (size_t begin = 0; begin < tokens.size();) {
-      const size_t count =
-          static_cast<size_t>(std::min(next.media.border(next.length), static_cast<int64_t>(tokens.size() - begin)));
-      SITU_RETURN_IF_ERROR(
-          run(next.media.holds(next.length) ? cut_->decoder : decode_, next, tokens.subspan(begin, count)));
-      begin += count;
-    }
-    sequence = std::move(next);
-    return Status::ok();
+    return keep_logits(logits);
   }
   if (first_ && sequence.length == 0) return run(*first_, sequence, tokens);
-  NaiveSequence next = sequence;
-  for (const int64_t& token : tokens) SITU_RETURN_IF_ERROR(run(decode_, next, {&token, 1}));
-  sequence = std::move(next);
-  return Status::ok();
-}
-
-// As many tokens at once as there are places behind the last one, then one by one: the rows of a step must not be
-// written over each other.
-Status NaiveEngine::feed_circle(NaiveSequence& sequence, std::span<const int64_t> tokens) {
+  const bool one_by_one = first_ || one_token_;
+  if (!one_by_one) sequence.media.match(sequence.length, tokens);
+  // In parts the graph would have the tables of shorter sequences.
+  if (!one_by_one && switches_.any() && sequence.media.border(sequence.length) < std::ssize(tokens)) {
+    SITU_TAKE(rows, embeddings_of(sequence, tokens));
+    return run(cut_->decoder, sequence, tokens, rows.view().data);
+  }
   while (!tokens.empty()) {
-    const int64_t room = std::max<int64_t>(1, decode_.binding.circle - sequence.length);
-    const auto count = std::min(tokens.size(), static_cast<size_t>(room));
-    SITU_RETURN_IF_ERROR(run(decode_, sequence, tokens.first(count)));
+    int64_t most = one_by_one ? 1 : sequence.media.border(sequence.length);
+    // As many at once as there are places behind the last one: the rows of a step must not be written over each other.
+    if (const int64_t circle = decode_.binding.circle; circle > 0)
+      most = std::min(most, std::max<int64_t>(1, circle - sequence.length));
+    const bool held = !one_by_one && sequence.media.holds(sequence.length);
+    const size_t count = static_cast<size_t>(std::min(most, std::ssize(tokens)));
+    SITU_RETURN_IF_ERROR(run(held ? cut_->decoder : decode_, sequence, tokens.first(count)));
     tokens = tokens.subspan(count);
   }
   return Status::ok();
@@ -318,11 +281,10 @@ Status NaiveEngine::run(const Compiled& compiled, NaiveSequence& sequence, std::
                                         rows ? rows : sequence.media.row(sequence.length), nullptr);
     step.fed = &embeddings;
   }
-  Result<LiteralResult> made = run_literally(compiled, step, *evaluator_);
-  if (!made.is_ok()) return made.status();
-  SITU_RETURN_IF_ERROR(keep_logits(made->logits));
-  made->states.merge(sequence.states);  // what this call does not give stays
-  sequence.states.swap(made->states);
+  SITU_TAKE(made, run_literally(compiled, step, *evaluator_));
+  SITU_RETURN_IF_ERROR(keep_logits(made.logits));
+  made.states.merge(sequence.states);  // what this call does not give stays
+  sequence.states.swap(made.states);
   sequence.length += static_cast<int64_t>(tokens.size());
   return Status::ok();
 }

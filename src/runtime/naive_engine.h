@@ -56,7 +56,6 @@ class NaiveEngine {
   static Result<std::unique_ptr<NaiveEngine>> make(const ModelFiles& files, const EngineOptions& options);
   Status encode_source(NaiveSequence& sequence, const EncoderInput& input);
   Status feed(NaiveSequence& sequence, std::span<const int64_t> tokens);
-  Status feed_circle(NaiveSequence& sequence, std::span<const int64_t> tokens);
   Status feed_by_length(NaiveSequence& sequence, std::span<const int64_t> tokens);
   NaiveSequence without_past(const NaiveSequence& sequence) const;
   // `rows`: embeddings of the tokens, of a decoder behind them; null: those of the sequence's media.

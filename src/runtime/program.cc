@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/assign.h"
 #include "place/row_groups.h"
 #include "runtime/host_integers.h"
 
@@ -40,9 +41,8 @@ Result<std::unique_ptr<Program>> Program::create(const Graph& graph, const Bindi
 }
 
 Status Program::build(const TokenOrder& order) {
-  Result<Schedule> schedule = make_schedule(graph_, plan_, order);
-  if (!schedule.is_ok()) return schedule.status();
-  schedule_ = std::make_shared<const Schedule>(std::move(*schedule));
+  SITU_TAKE(schedule, make_schedule(graph_, plan_, order));
+  schedule_ = std::make_shared<const Schedule>(std::move(schedule));
   SITU_RETURN_IF_ERROR(verify_schedule(graph_, plan_, order, *schedule_));
 #ifndef NDEBUG
   for (int k = 0; k < kStepKinds; ++k)

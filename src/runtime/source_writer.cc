@@ -30,9 +30,8 @@ Result<std::unique_ptr<SourceWriter>> SourceWriter::create(const ModelFiles& fil
 Status SourceWriter::build(const Extents& extents, PackStore& packs) {
   auto entry = std::make_shared<Entry>();
   entry->extents = extents;
-  Result<Compiled> compiled = compile_encoder(files_, options_, &packs, decoder_, extents);
-  if (!compiled.is_ok()) return compiled.status();
-  entry->compiled = std::move(*compiled);
+  SITU_TAKE(compiled, compile_encoder(files_, options_, &packs, decoder_, extents));
+  entry->compiled = std::move(compiled);
   const Graph& graph = entry->compiled.graph;
   for (const StatePair& s : entry->compiled.binding.states) {
     if (s.present == kNoValue) continue;
@@ -97,7 +96,7 @@ class SourceWriter::Run : public Encoding {
   // Takes slots for the source.
   Status begin() {
     SITU_RETURN_IF_ERROR(entry_->place(room_, "encoder"));
-    SITU_RETURN_IF_ERROR(room_.claim(*entry_, "encoder"));
+    SITU_RETURN_IF_ERROR(room_.claim(entry_->plan.arena_bytes, 0, "encoder"));
     const int64_t rows = entry_->rows > 0 ? entry_->rows : static_cast<int64_t>(input_.ids.size());
     StatePool& states = *const_cast<StatePool*>(room_.regions.states);
     auto source = std::make_shared<const Source>(states, rows);  // gives its slots back if the run fails

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/assign.h"
+
 namespace situ {
 namespace {
 
@@ -148,15 +150,9 @@ Result<std::unique_ptr<StatePool>> StatePool::create(const std::vector<StateLayo
     if (__builtin_mul_overflow(l.slot_bytes(), capacities[kind], &bytes))
       return Status::error(Code::kNoRoom, "a state of " + std::to_string(capacities[kind]) + " slots overflows");
     pool->slot_bytes_[kind] += l.slot_bytes();
-    // NORESERVE: pages that no token has reached cost nothing.
-    void* p = mmap(nullptr, static_cast<size_t>(std::max<int64_t>(bytes, 1)), PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED)
-      return Status::error(Code::kNoRoom,
-                           "cannot reserve " + std::to_string(bytes) + " bytes of address space for the state");
-    pool->bases_.push_back(static_cast<std::byte*>(p));
-    pool->sizes_.push_back(static_cast<size_t>(std::max<int64_t>(bytes, 1)));
-    pool->members_.push_back({space_of(l.pair.rule), l.slot_bytes()});
+    Member& state = pool->members_.emplace_back();
+    state = {space_of(l.pair.rule), l.slot_bytes(), {}};
+    SITU_RETURN_IF_ERROR(assign(&state.memory, ReservedMemory::of(bytes, "of address space for the state")));
   }
   return pool;
 }
@@ -165,18 +161,14 @@ void StatePool::give_back() {
   constexpr int64_t kLeast = int64_t{1} << 20;  // bytes of a state that are worth a call
   for (int kind = 0; kind < kSpaceKinds; ++kind) {
     const int64_t touched = spaces_[kind].used(), end = spaces_[kind].forget_unused();
-    for (size_t i = 0; i < bases_.size(); ++i) {
-      const int64_t slot = members_[i].slot_bytes, page = 4096;
+    for (const Member& m : members_) {
+      const int64_t slot = m.slot_bytes, page = 4096;
       const int64_t from = (end * slot + page - 1) / page * page,
-                    to = std::min<int64_t>(touched * slot, static_cast<int64_t>(sizes_[i])) / page * page;
-      if (members_[i].space == static_cast<SpaceKind>(kind) && to - from >= kLeast)
-        madvise(bases_[i] + from, static_cast<size_t>(to - from), MADV_DONTNEED);
+                    to = std::min(touched * slot, m.memory.bytes()) / page * page;
+      if (m.space == static_cast<SpaceKind>(kind) && to - from >= kLeast)
+        madvise(m.memory.data() + from, static_cast<size_t>(to - from), MADV_DONTNEED);
     }
   }
-}
-
-StatePool::~StatePool() {
-  for (size_t i = 0; i < bases_.size(); ++i) munmap(bases_[i], sizes_[i]);
 }
 
 Sequence::Sequence(StatePool& pool, std::vector<Run> runs, int64_t whole) : pool_(&pool) {

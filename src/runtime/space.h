@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "base/pages.h"
 #include "base/status.h"
 #include "kernels/kernel.h"
 #include "place/plan.h"
@@ -84,7 +85,6 @@ class StatePool {
   };
   // Error: the address space cannot be reserved (names the bytes asked for).
   static Result<std::unique_ptr<StatePool>> create(const std::vector<StateLayout>& layouts, const Capacity& capacity);
-  ~StatePool();
   StatePool(const StatePool&) = delete;
   StatePool& operator=(const StatePool&) = delete;
 
@@ -96,7 +96,7 @@ class StatePool {
   int64_t capacity() const { return space(SpaceKind::kAppend).capacity(); }
   int64_t free_slots() const { return space(SpaceKind::kAppend).free_slots(); }
   int64_t bytes_per_slot() const { return slot_bytes(SpaceKind::kAppend); }
-  std::byte* base(size_t state) const { return bases_[state]; }
+  std::byte* base(size_t state) const { return members_[state].memory.data(); }
   // Returns pages behind the slots in use, where these once were many more.
   void give_back();
 
@@ -104,11 +104,10 @@ class StatePool {
   StatePool() = default;
   Space spaces_[kSpaceKinds];
   int64_t slot_bytes_[kSpaceKinds] = {};
-  std::vector<std::byte*> bases_;
-  std::vector<size_t> sizes_;
   struct Member {
     SpaceKind space = SpaceKind::kAppend;
     int64_t slot_bytes = 0;
+    ReservedMemory memory;
   };
   std::vector<Member> members_;  // by state
 };

@@ -1,7 +1,5 @@
 #include "runtime/text_encoder.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <numeric>
 
@@ -67,14 +65,6 @@ Result<std::unique_ptr<TextEncoder>> TextEncoder::create(const ImportedModel& mo
   return e;
 }
 
-TextEncoder::~TextEncoder() { release(); }
-
-void TextEncoder::release() {
-  program_.reset();
-  if (memory_) munmap(memory_, static_cast<size_t>(bytes_));
-  memory_ = nullptr;
-}
-
 // Plan, memory and program for steps of so many tokens.
 Status TextEncoder::prepare(int64_t tokens) {
   if (program_ && tokens <= planned_) return Status::ok();
@@ -84,16 +74,12 @@ Status TextEncoder::prepare(int64_t tokens) {
 #ifndef NDEBUG
   SITU_RETURN_IF_ERROR(verify_plan(compiled_.graph, compiled_.binding, *plan, {3}));
 #endif
-  release();
+  program_.reset();
+  memory_ = {};
   plan_ = std::move(*plan);
-  bytes_ = plan_.arena_bytes + plan_.io_bytes + 64;
-  void* p = mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED)
-    return Status::error(Code::kNoRoom, "a text of " + std::to_string(tokens) + " tokens: cannot reserve " +
-                                            std::to_string(bytes_) + " bytes of activations");
-  memory_ = static_cast<std::byte*>(p);
-  const Regions regions{memory_, memory_ + plan_.arena_bytes, nullptr};
+  SITU_RETURN_IF_ERROR(assign(&memory_, ReservedMemory::of(plan_.arena_bytes + plan_.io_bytes + 64, "of activations"))
+                           .with_context("a text of " + std::to_string(tokens) + " tokens"));
+  const Regions regions{memory_.data(), memory_.data() + plan_.arena_bytes, nullptr};
   SITU_RETURN_IF_ERROR(assign(
       &program_, Program::create(compiled_.graph, compiled_.binding, plan_, compiled_.order, regions, *executor_)));
 

@@ -18,12 +18,12 @@ struct TextTokens {
   std::span<const int64_t> ids, types;
 };
 
-// One run at a time.
 // What such an encoder is compiled for.
 GraphUse use_for_texts(const std::string& output);
 // The part of the graph that computes the output of this name.
 Result<Graph> graph_for_texts(const ImportedModel& model, const std::string& output);
 
+// One run at a time.
 class TextEncoder {
  public:
   // `model`, which must outlive the encoder, computes the output of that name. `options`: pool, pack_cache, chunk
@@ -31,9 +31,6 @@ class TextEncoder {
   // read. Errors: those of compile(); an output that is no float [1, tokens, width], [tokens, width] or [1, width].
   static Result<std::unique_ptr<TextEncoder>> create(const ImportedModel& model, const std::string& output,
                                                      const EngineOptions& options);
-  ~TextEncoder();
-  TextEncoder(const TextEncoder&) = delete;
-  TextEncoder& operator=(const TextEncoder&) = delete;
 
   // Calls `each` once for every text, in any order: rows [tokens, width()], or [1, width()] unless by_token(), valid
   // during the call. The numbers of a text do not depend on the others. Errors: a text without tokens, or with more
@@ -59,15 +56,14 @@ class TextEncoder {
   TextEncoder() = default;
   Status prepare(int64_t tokens);
   Status run_group(std::span<const TextTokens> texts, std::span<const size_t> group, const RowsOf& each);
-  void release();
 
   Compiled compiled_;
   std::shared_ptr<ThreadPool> pool_;
   std::unique_ptr<Executor> executor_;
   Plan plan_;
   std::unique_ptr<Program> program_;
-  std::byte* memory_ = nullptr;  // arena, then io
-  int64_t bytes_ = 0, planned_ = 0;
+  ReservedMemory memory_;  // arena, then io
+  int64_t planned_ = 0;
   int64_t chunk_ = 1, batch_ = 1, width_ = 0;
   bool by_token_ = false;
   Tensor rows_;

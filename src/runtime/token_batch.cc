@@ -1,9 +1,8 @@
 #include "runtime/token_batch.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 
+#include "base/assign.h"
 #include "place/row_groups.h"
 
 namespace situ {
@@ -21,37 +20,26 @@ bool is_row(const View& v, int rank) {
 
 }  // namespace
 
-int64_t TokenBatch::bytes_of(const Plan& plan, int64_t most) { return stride_of(plan) * most + kLine; }
-
 Result<std::unique_ptr<TokenBatch>> TokenBatch::create(const Program& token, const Plan& plan, const StatePool& states,
                                                        int64_t most, Executor& executor) {
   std::unique_ptr<TokenBatch> batch(new TokenBatch(token, executor));
   batch->stride_ = stride_of(plan);
-  batch->bytes_ = bytes_of(plan, most);
-  // NORESERVE: regions that no sequence has used cost nothing.
-  void* p = mmap(nullptr, static_cast<size_t>(batch->bytes_), PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED)
-    return Status::error(Code::kNoRoom, "cannot reserve " + std::to_string(batch->bytes_) +
-                                            " bytes for the activations of " + std::to_string(most) + " sequences");
-  batch->memory_ = static_cast<std::byte*>(p);
-  batch->first_ = {batch->memory_, batch->memory_ + lines(plan.arena_bytes), &states};
+  // Regions that no sequence has used cost nothing.
+  const std::string what_for = "for the activations of " + std::to_string(most) + " sequences";
+  SITU_RETURN_IF_ERROR(assign(&batch->memory_, ReservedMemory::of(batch->stride_ * most + kLine, what_for)));
+  std::byte* const begin = batch->memory_.data();
+  batch->first_ = {begin, begin + lines(plan.arena_bytes), &states};
   const size_t calls = token.schedule().calls.size();
   batch->merged_.resize(calls);
   batch->is_merged_.resize(calls);
   return batch;
 }
 
-TokenBatch::~TokenBatch() {
-  if (memory_) munmap(memory_, static_cast<size_t>(bytes_));
-}
-
 Status TokenBatch::grow(size_t sequences) {
   while (programs_.size() < sequences) {
     const int64_t offset = stride_ * static_cast<int64_t>(programs_.size());
-    Result<std::unique_ptr<Program>> program = token_.over({first_.arena + offset, first_.io + offset, first_.states});
-    if (!program.is_ok()) return program.status();
-    programs_.push_back(std::move(*program));
+    SITU_TAKE(program, token_.over({first_.arena + offset, first_.io + offset, first_.states}));
+    programs_.push_back(std::move(program));
   }
   const std::vector<Call>& calls = token_.schedule().calls;
   for (size_t i = 0; i < calls.size(); ++i) {

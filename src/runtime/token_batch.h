@@ -19,9 +19,6 @@ class TokenBatch final : private BoundCalls {
   // sequences. The program and the executor must outlive the batch. Error: the address space cannot be reserved.
   static Result<std::unique_ptr<TokenBatch>> create(const Program& token, const Plan& plan, const StatePool& states,
                                                     int64_t most, Executor& executor);
-  // What the sequences' regions take.
-  static int64_t bytes_of(const Plan& plan, int64_t most);
-  ~TokenBatch();
 
   // A step of one token for each segment, at least two. `logits`: where they are written, [segments, width], where the
   // program can; else logits() tells. Errors: those of Program::run.
@@ -38,8 +35,8 @@ class TokenBatch final : private BoundCalls {
   const Program& token_;
   Executor& executor_;
   Regions first_;  // of sequence 0; the others follow, a stride apart
-  std::byte* memory_ = nullptr;
-  int64_t stride_ = 0, bytes_ = 0;
+  ReservedMemory memory_;
+  int64_t stride_ = 0;
   std::vector<std::unique_ptr<Program>> programs_;  // by sequence
   std::vector<StepInput> inputs_;                   // of the step, by sequence
   // Products, whose operands are those of all sequences: by call.

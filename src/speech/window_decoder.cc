@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/assign.h"
+#include "requests/answer_decoding.h"
 #include "requests/beam_decoding.h"
 #include "requests/score_decoding.h"
 #include "speech/timestamp_rule.h"
@@ -77,53 +79,22 @@ class OfWindow : public Base {
 };
 
 using WindowSearch = OfWindow<BeamDecoding>;
+using WindowAnswers = OfWindow<AnswerDecoding>;  // greedily, or several that are drawn
 
-// A window's text, greedily or the best of several that are drawn.
-class WindowDecoding : public OfWindow<AnswerDecoding> {
- public:
-  WindowDecoding(Strand source, const SpeechTokens& tokens, const WindowDecoder::PromptIds& prompt,
-                 std::vector<AnswerRules> rules)
-      : OfWindow(std::move(source), tokens, prompt, std::move(rules), 0, false), texts_(branches_.size()) {}
-
-  void fail(const Status& why) override {
-    if (status_.is_ok()) status_ = why;
-    OfWindow::fail(why);
+// The likeliest of the answers.
+Result<WindowText> best_of(const Generation& g) {
+  WindowText best;
+  for (const Generation::Answer& a : g.answers) {
+    if (a.finish_reason == FinishReason::kError)
+      return g.finish_reason == FinishReason::kError ? Status::error(g.error_code, g.error) : Status::error(a.error);
+    if (a.finish_reason == FinishReason::kCancelled) return Status::error(Code::kInterrupted, "interrupted");
+    WindowText text;
+    text.ids = a.output_ids;
+    text.log_probability = a.score;
+    if (&a == &g.answers[0] || text.avg_logprob() > best.avg_logprob()) best = std::move(text);
   }
-  void end(FinishReason reason) override {
-    if (reason != FinishReason::kLength) status_ = Status::error(Code::kInterrupted, "interrupted");
-    OfWindow::end(reason);
-  }
-  Result<Generation> finish(const Figures&) override {
-    if (!status_.is_ok()) return status_;
-    return Generation();
-  }
-  const WindowText& best() const {
-    return *std::max_element(texts_.begin(), texts_.end(), [](const WindowText& a, const WindowText& b) {
-      return a.avg_logprob() < b.avg_logprob();
-    });
-  }
-
- protected:
-  Status choose(Branch& branch, std::span<const float> logits, int64_t length) override {
-    const size_t before = branch.answer.ids().size();
-    if (const Status done = OfWindow::choose(branch, logits, length); !done.is_ok()) {
-      fail(done);
-      return done;
-    }
-    const bool ends = branch.answer.ids().size() == before;
-    const int64_t id = ends ? tokens_.end : branch.answer.ids().back();
-    WindowText& text = texts_[static_cast<size_t>(&branch - branches_.data())];
-    LogProbabilities read;
-    read.read(branch.answer.sampler().last_scores());
-    text.log_probability += read.of(id);
-    if (!ends) text.ids.push_back(id);
-    return Status::ok();
-  }
-
- private:
-  std::vector<WindowText> texts_;  // by branch
-  Status status_;
-};
+  return best;
+}
 
 // Jobs that look at what a call has: it does not end before them, however it ends.
 struct Awaited {
@@ -164,16 +135,18 @@ Result<std::vector<WindowText>> WindowDecoder::decode(std::span<const Window> wi
       own.sampling = sampling(temperature, search ? 0 : w.draw + i % count, most);
       own.beams = beams;
       own.text = false;
+      own.score = true;
     }
     if (search)
       decoding = std::make_unique<WindowSearch>(std::move(source), tokens_, prompt, std::move(all[0]), true);
     else
-      decoding = std::make_unique<WindowDecoding>(std::move(source), tokens_, prompt, std::move(all));
+      decoding = std::make_unique<WindowAnswers>(std::move(source), tokens_, prompt, std::move(all), 0, false);
     jobs.push_back(model_.scheduler->submit_part(std::move(decoding), {.follows_flag = true}));
   }
   Status failed;
+  std::vector<Result<Generation>> made;
   for (const auto& job : jobs)
-    if (const Result<Generation> done = job->result(); !done.is_ok() && failed.is_ok()) failed = done.status();
+    if (!made.emplace_back(job->result()).is_ok() && failed.is_ok()) failed = made.back().status();
   if (!failed.is_ok()) return failed;
   std::vector<WindowText> texts;
   for (size_t i = 0; i < windows.size(); ++i) {
@@ -186,9 +159,8 @@ Result<std::vector<WindowText>> WindowDecoder::decode(std::span<const Window> wi
       text.log_probability = answers[0].log_probability;
       text.no_speech_prob = found.no_speech();
     } else {
-      const auto& found = static_cast<WindowDecoding&>(*jobs[i]->decoding);
-      text = found.best();
-      text.no_speech_prob = found.no_speech();
+      SITU_RETURN_IF_ERROR(assign(&text, best_of(*made[i])));
+      text.no_speech_prob = static_cast<WindowAnswers&>(*jobs[i]->decoding).no_speech();
     }
     text.temperature = temperature;
     if (model_.rows_of_one() > 1 || prompt.ids.size() == prompt.start_at + 1) continue;

@@ -1,5 +1,5 @@
 // An array in a .npy file.
-#include "pipelines/npy.h"
+#include "base/npy.h"
 
 #include "fuzz_input.h"
 

@@ -6,8 +6,8 @@
 
 #include "audio/test_audio.h"
 #include "audio/tone_files.h"
+#include "base/test_npy.h"
 #include "onnx/test_model.h"
-#include "pipelines/test_npy.h"
 #include "text/test_models.h"
 #include "text/test_pieces.h"
 #include "vision/test_images.h"

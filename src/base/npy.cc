@@ -1,4 +1,4 @@
-#include "pipelines/npy.h"
+#include "base/npy.h"
 
 #include <algorithm>
 #include <charconv>
