@@ -26,15 +26,14 @@ ValueId ExpertEmitter::by_choice(const LiftedRows& rows) {
   return rows.per_choice ? rows.value : builder_.op("Unsqueeze", {rows.value, builder_.constant_i64({1})});
 }
 
-LiftedRows ExpertEmitter::product(const LiftedRows& x, ValueId bias, const std::vector<ValueId>& weights, int64_t k,
-                                  int64_t n, bool transposed) {
+LiftedRows ExpertEmitter::product(const LiftedRows& x, ValueId bias, const std::vector<ValueId>& weights,
+                                  const QuantisedMatrix& w, bool transposed) {
   std::vector<ValueId> in{x.value, index_, bias};
   in.insert(in.end(), weights.begin(), weights.end());
-  const LiftedRows y{builder_.op("ExpertMatMul", in, kNoValue, "situ"), true, {n}};
+  const LiftedRows y{builder_.op("ExpertMatMul", in, kNoValue, "situ"), true, {w.n}};
   Node& node = builder_.last();
+  set_quantised_matrix(&node, w);
   node.set_int("experts", experts_);
-  node.set_int("K", k);
-  node.set_int("N", n);
   node.set_int("transposed", transposed);
   ++products_;
   return y;
@@ -384,7 +383,7 @@ std::optional<LiftedRows> ExpertRows::product(const Values& of_experts) {
     bias = stacked(operands(of_experts, 2), {columns});
     if (bias == kNoValue) return no("the bias of " + n.label() + " has no number for each column");
   }
-  return emit_.product(*x, bias, stored, k, columns, transposed);
+  return emit_.product(*x, bias, stored, {k, columns}, transposed);
 }
 
 std::optional<LiftedRows> ExpertRows::product_of_digits(const Values& of_experts) {
@@ -392,19 +391,18 @@ std::optional<LiftedRows> ExpertRows::product_of_digits(const Values& of_experts
   if (n.has_input(4)) return no(n.label() + " has its weights in another order");
   const auto x = lift(operands(of_experts, 0));
   if (!x) return std::nullopt;
-  const int64_t k = n.attr_int("K", 0), columns = n.attr_int("N", 0);
-  if (x->rest != std::vector<int64_t>{k}) return no("rows go through " + n.label());
+  const QuantisedMatrix w = quantised_matrix(n, n.has_input(3) ? graph_.values[n.in[3]].info.type : DType::kNone);
+  if (x->rest != std::vector<int64_t>{w.k}) return no("rows go through " + n.label());
   ValueId bias = kNoValue;
   if (n.has_input(5)) {
-    bias = stacked(operands(of_experts, 5), {columns});
+    bias = stacked(operands(of_experts, 5), {w.n});
     if (bias == kNoValue) return no("the bias of " + n.label() + " is no constant");
   }
   Values weights;
   for (const ValueId v : of_experts)
     for (size_t i = 1; i < 4; ++i) weights.push_back(producer(v).has_input(i) ? producer(v).in[i] : kNoValue);
-  const LiftedRows y = emit_.product(*x, bias, weights, k, columns);
-  for (const char* key : {"bits", "block_size", "accuracy_level"})
-    builder_.last().set_int(key, n.attr_int(key, std::string(key) == "bits" ? 4 : 0));
+  const LiftedRows y = emit_.product(*x, bias, weights, w);
+  builder_.last().set_int("accuracy_level", n.attr_int("accuracy_level", 0));
   return y;
 }
 

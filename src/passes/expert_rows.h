@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/quantised.h"
 #include "passes/builder.h"
 #include "passes/pass.h"
 
@@ -44,8 +45,9 @@ class ExpertEmitter {
   int products() const { return products_; }
   // With a row for each choice.
   ValueId by_choice(const LiftedRows& rows);
-  // x [.., K] times the matrix [K, N] (transposed: [N, K]) of the expert that is chosen; more attributes go to last().
-  LiftedRows product(const LiftedRows& x, ValueId bias, const std::vector<ValueId>& weights, int64_t k, int64_t n,
+  // x [.., K] times the matrix of the expert that is chosen, of floats [K, N] or, transposed, [N, K]; more attributes
+  // go to last().
+  LiftedRows product(const LiftedRows& x, ValueId bias, const std::vector<ValueId>& weights, const QuantisedMatrix& w,
                      bool transposed = true);
   // Adds bias [experts, N] to rows that a product has just made; false: they are no such rows.
   bool add_bias(const LiftedRows& rows, ValueId bias);
