@@ -14,6 +14,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 import large_experts
+import quantised_test
 import tiny_exports
 import tiny_models
 from cli_case import CliTest, Run, main
@@ -79,6 +80,7 @@ UNFUSED = [
     Mixture("loop, scatter nd, Gemm", style="scatter nd", stored="gemm", third=True, bias=True),
     Mixture("loop, by token, k 1", style="by token", k=1, activation="relu", bias=True, stored="transposed"),
     Mixture("loop, 4 bits", style="index_add", third=True, bits=4, block=16, zeros=True, bias=True),
+    Mixture("loop, nf4", style="index_add", third=True, bits=4, block=16, stored="nf4", bias=True),
     Mixture("loop, 8 bits", style="scatter nd", third=True, bits=8, block=32, experts=3),
     Mixture("loop, one choice after the other", style="scatter and add", third=True, one_by_one=True),
     Mixture("all", style="all", activation="swiglu", fusion=1, bias=True, attributes=(("activation_alpha", 1.702), ("activation_beta", 1.0), ("swiglu_limit", 1.0), ("normalize_routing_weights", 1))),
@@ -96,7 +98,10 @@ def quantise(rng, spec, experts, rows, columns):
     scales = (rng.uniform(0.5, 1.0, (experts, rows, blocks)) * 3 / ((1 << spec.bits) * math.sqrt(columns))).astype(np.float16).astype(np.float32)
     middle = 1 << (spec.bits - 1)
     points = rng.integers(middle - 1, middle + 2, (experts, rows, blocks)) if spec.zeros else np.full((experts, rows, blocks), middle)
-    values = ((q - points[..., None]) * scales[..., None]).reshape(experts, rows, columns).astype(np.float32)
+    if spec.stored == "nf4":
+        scales *= middle
+    numbers = quantised_test.NF4[q] if spec.stored == "nf4" else q - points[..., None]
+    values = (numbers * scales[..., None]).reshape(experts, rows, columns).astype(np.float32)
     packed = pack(q.reshape(experts, rows, columns), spec.bits)
     zeros = pack(points if spec.block else points[..., 0], spec.bits) if spec.zeros else None
     scales = scales if spec.block else scales[..., 0]
@@ -260,6 +265,10 @@ class Export(tiny_exports.Optimum):
             if s.bits:
                 digits, scales, zeros = self.experts[i, m, "bits"]
                 n, k = w.shape
+                if s.stored == "nf4":
+                    high_first = digits[e].reshape(-1) << 4 | digits[e].reshape(-1) >> 4
+                    y = self.op("MatMulBnb4", x, self.weight(name, high_first), self.weight(name + ".scales", scales[e].reshape(-1)), domain="com.microsoft", K=k, N=n, block_size=s.block, quant_type=1)
+                    return self.op("Add", y, bias) if bias else y
                 inputs = [self.weight(name, digits[e].reshape(n, k // s.block, -1)), self.weight(name + ".scales", scales[e].reshape(-1)), self.weight(name + ".zeros", zeros[e].reshape(-1)) if s.zeros else ""]
                 return self.op("MatMulNBits", x, *inputs, *(["", bias] if bias else []), domain="com.microsoft", K=k, N=n, bits=s.bits, block_size=s.block)
             if s.stored == "table":

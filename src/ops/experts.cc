@@ -4,6 +4,7 @@
 #include "kernels/params.h"
 #include "ops/infer.h"
 #include "ops/ops.h"
+#include "ops/quantised.h"
 
 namespace situ {
 namespace {
@@ -55,12 +56,8 @@ Status need_rows(const PrepareContext& c) {
 }
 
 ExpertMatMulParams expert_params(const Node& node) {
-  return {node.attr_int("experts", 0),
-          node.attr_int("K", 0),
-          node.attr_int("N", 0),
-          node.attr_int("transposed", 1) != 0,
-          static_cast<int32_t>(node.attr_int("bits", 0)),
-          static_cast<int32_t>(node.attr_int("block_size", 0))};
+  const QuantisedMatrix w = quantised_matrix(node);
+  return {node.attr_int("experts", 0), w.k, w.n, node.attr_int("transposed", 1) != 0, w.bits, w.block};
 }
 
 Status need_count(InferContext& c, size_t i, const char* name, uint64_t types, int64_t count) {
@@ -111,6 +108,10 @@ Status infer_expert_matmul(InferContext& c) {
 
 Status prepare_expert_matmul(const PrepareContext& c, Prepared* out) {
   SITU_RETURN_IF_ERROR(need_rows(c));
+  if (quantised_matrix(c.node).table != DigitTable::kNone)  // pack_experts has taken the others
+    return c.fail("N is " + std::to_string(c.node.attr_int("N", 0)) +
+                  ": digits of a table (NF4, FP4) are supported for multiples of " +
+                  std::to_string(kPanelColumns * kUnitPanels));
   return use_kernel(out, &KernelTable::expert_matmul, expert_params(c.node));
 }
 

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels/params.h"
 #include "ops/op.h"
 
 namespace situ {
@@ -70,9 +69,6 @@ Status axes_of(const Node& node, const std::optional<std::vector<int64_t>>& oper
 inline DType written_type(const Node& node, DType type) {
   return static_cast<DType>(node.attr_int("to", static_cast<int64_t>(type)));
 }
-
-// What the attributes of a product on packed weights say.
-PackedMatMulParams packed_params(const Node& node);
 
 // -- prepare functions
 

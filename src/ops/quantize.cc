@@ -4,6 +4,7 @@
 #include "kernels/params.h"
 #include "ops/infer.h"
 #include "ops/ops.h"
+#include "ops/quantised.h"
 
 namespace situ {
 namespace {
@@ -23,7 +24,7 @@ Status need_range(InferContext& c, const char* key, int64_t value, int64_t low, 
 }
 
 Status need_block(InferContext& c, int64_t block) {
-  if (block >= 16 && block <= kMaxExtent && (block & (block - 1)) == 0) return Status::ok();
+  if (block >= 16 && block < kMaxExtent && (block & (block - 1)) == 0) return Status::ok();
   return c.fail("block_size is " + std::to_string(block) + ", should be a power of two from 16 on");
 }
 
@@ -93,12 +94,12 @@ Status need_order(InferContext& c, size_t i, int64_t k, const Dim& width) {
 // Of a MatMulBnb4 (passes/expand_quantised.cc): `table`, a DigitTable, and `high_first`.
 Status infer_matmul_nbits(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "A"));
-  const int64_t k = c.node.attr_int("K", 0), n = c.node.attr_int("N", 0);
-  const int64_t bits = c.node.attr_int("bits", 4), block = c.node.attr_int("block_size", 0);
-  SITU_RETURN_IF_ERROR(need_range(c, "K", k, 1, kMaxExtent));
-  SITU_RETURN_IF_ERROR(need_range(c, "N", n, 1, kMaxExtent));
-  if (bits != 2 && bits != 4 && bits != 8) return c.fail("bits is " + std::to_string(bits) + ", should be 2, 4 or 8");
-  SITU_RETURN_IF_ERROR(need_block(c, block));
+  const QuantisedMatrix w = quantised_matrix(c.node, c.has(3) ? c.input(3).type : DType::kNone);
+  SITU_RETURN_IF_ERROR(need_range(c, "K", w.k, 1, kMaxExtent));
+  SITU_RETURN_IF_ERROR(need_range(c, "N", w.n, 1, kMaxExtent));
+  if (const int64_t bits = c.node.attr_int("bits", 4); bits != 2 && bits != 4 && bits != 8)
+    return c.fail("bits is " + std::to_string(bits) + ", should be 2, 4 or 8");
+  SITU_RETURN_IF_ERROR(need_block(c, c.node.attr_int("block_size", 0)));
   SITU_RETURN_IF_ERROR(need_range(c, "accuracy_level", c.node.attr_int("accuracy_level", 0), 0, 4));
   if (c.node.attr_int("weight_prepacked", 0) != 0)
     return c.fail("weight_prepacked is " + std::to_string(c.node.attr_int("weight_prepacked", 0)) +
@@ -106,23 +107,20 @@ Status infer_matmul_nbits(InferContext& c) {
   const Shape& a = c.input(0).shape;
   if (a.empty()) return c.fail("A is a scalar, should be [.., K]");
   Dim width;
-  SITU_RETURN_IF_ERROR(require_equal(c, "last dim of A " + shape_str(a) + " and K", a.back(), Dim(k), &width));
-  const __int128 blocks = (k + block - 1) / block;
-  SITU_RETURN_IF_ERROR(need_elements(c, 1, "B", kByteType, n * blocks * block * bits / 8));
-  SITU_RETURN_IF_ERROR(need_elements(c, 2, "scales", kScaleTypes, n * blocks));
-  if (c.has(3)) {
-    const bool packed = c.input(3).type == DType::kU8;
+  SITU_RETURN_IF_ERROR(require_equal(c, "last dim of A " + shape_str(a) + " and K", a.back(), Dim(w.k), &width));
+  const __int128 n = w.n;
+  SITU_RETURN_IF_ERROR(need_elements(c, 1, "B", kByteType, n * w.column_bytes()));
+  SITU_RETURN_IF_ERROR(need_elements(c, 2, "scales", kScaleTypes, n * w.blocks()));
+  if (c.has(3))
     SITU_RETURN_IF_ERROR(need_elements(c, 3, "zero_points", kScaleTypes | kByteType,
-                                       packed ? n * ((blocks * bits + 7) / 8) : n * blocks));
-  }
-  const int64_t table = c.node.attr_int("table", 0);
-  SITU_RETURN_IF_ERROR(need_range(c, "table", table, 0, static_cast<int64_t>(DigitTable::kNf4)));
-  if (table != 0 && (bits != 4 || c.has(3)))
-    return c.fail("digits of a table have 4 bits and no zero points, bits is " + std::to_string(bits));
-  SITU_RETURN_IF_ERROR(need_groups(c, k, static_cast<int64_t>(blocks)));
+                                       n * (w.zeros == ZeroPoints::kIntegers ? w.column_zero_bytes() : w.blocks())));
+  SITU_RETURN_IF_ERROR(need_range(c, "table", c.node.attr_int("table", 0), 0, static_cast<int64_t>(DigitTable::kNf4)));
+  if (w.table != DigitTable::kNone && (w.bits != 4 || c.has(3)))
+    return c.fail("digits of a table have 4 bits and no zero points, bits is " + std::to_string(w.bits));
+  SITU_RETURN_IF_ERROR(need_groups(c, w.k, w.blocks()));
   if (c.has(5)) SITU_RETURN_IF_ERROR(need_elements(c, 5, "bias", kScaleTypes, n));
   Shape y = a;
-  y.back() = Dim(n);
+  y.back() = Dim(w.n);
   return emit(c, 0, c.input(0).type, std::move(y));
 }
 
@@ -150,31 +148,11 @@ Status infer_matmul_bnb4(InferContext& c) {
 
 Status prepare_matmul_nbits(const PrepareContext& c, Prepared* out) {
   SITU_RETURN_IF_ERROR(need_type(c, 0, kScaleTypes));
-  MatMulNBitsParams params{};
-  params.k = c.node.attr_int("K", 0);
-  params.n = c.node.attr_int("N", 0);
-  params.bits = static_cast<int32_t>(c.node.attr_int("bits", 4));
-  params.block = static_cast<int32_t>(c.node.attr_int("block_size", 0));
-  params.accuracy_level = static_cast<int32_t>(c.node.attr_int("accuracy_level", 0));
-  params.float_zero_points = c.has(3) && c.in[3]->type != DType::kU8;
-  params.table = static_cast<DigitTable>(c.node.attr_int("table", 0));
-  params.high_first = c.node.attr_int("high_first", 0) != 0;
-  return use_kernel(out, &KernelTable::matmul_nbits, params);
-}
-
-PackedMatMulParams packed_params(const Node& node) {
-  PackedMatMulParams p{};
-  p.k = node.attr_int("K", 0);
-  p.n = node.attr_int("N", 0);
-  p.bits = static_cast<int32_t>(node.attr_int("bits", 4));
-  p.block = static_cast<int32_t>(node.attr_int("block_size", 0));
-  p.accuracy_level = static_cast<int32_t>(node.attr_int("accuracy_level", 0));
-  p.half_scales = node.attr_int("half_scales", 0) != 0;
-  p.zeros = static_cast<ZeroPoints>(node.attr_int("zeros", 0));
-  p.table = static_cast<DigitTable>(node.attr_int("table", 0));
-  p.epsilon = node.attr_float("epsilon", 0);
-  p.activation = node.attr_string("activation", "silu") == "silu" ? UnaryKind::kSilu : UnaryKind::kGeluTanh;
-  return p;
+  const QuantisedMatrix w = quantised_matrix(c.node, c.has(3) ? c.in[3]->type : DType::kNone);
+  return use_kernel(
+      out, &KernelTable::matmul_nbits,
+      MatMulNBitsParams{w.k, w.n, w.bits, w.block, static_cast<int32_t>(c.node.attr_int("accuracy_level", 0)),
+                        w.zeros == ZeroPoints::kFloats, w.table, w.high_first});
 }
 
 // situ.PackedMatMul: y = f(n(x) g^T) * (n(x) w^T + bias) + residual (kernels/params.h): x [.., K], w uint8 [bytes of

@@ -351,7 +351,7 @@ class DenseExperts {
       w = turn->in[0];
     }
     if (as_read.size() > 3) w = builder_.reshape(w, {chosen_.experts, k, columns});
-    return emit_->product(*x, kNoValue, {w}, k, columns, transposed);
+    return emit_->product(*x, kNoValue, {w}, {k, columns}, transposed);
   }
 
   PassContext& context_;
@@ -383,7 +383,7 @@ class GatheredMatrices {
       const Shape y = shape(n.out[0]);
       const LiftedRows x{builder_.reshape(p.x, {-1, p.k}), false, {p.k}};
       ExpertEmitter emit(graph_, builder_, builder_.reshape(p.index, {-1, p.choices}), p.experts);
-      const LiftedRows rows = emit.product(x, kNoValue, {p.weights}, p.k, p.n, p.transposed);
+      const LiftedRows rows = emit.product(x, kNoValue, {p.weights}, {p.k, p.n}, p.transposed);
       builder_.op("Reshape", {rows.value, graph_.add_shape(n.name + "/shape", y)}, n.out[0]);
     }
     if (count == 0) return Status::ok();

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/reasons.h"
+#include "ops/quantised.h"
 #include "passes/builder.h"
 #include "passes/pass.h"
 
@@ -211,10 +212,7 @@ class ExpertExpander {
     *y = builder_.op("ExpertMatMul", in, kNoValue, "situ");
     Node& node = builder_.last();
     node.set_int("experts", experts_);
-    node.set_int("K", k);
-    node.set_int("N", n);
-    node.set_int("bits", width);
-    node.set_int("block_size", block);
+    set_quantised_matrix(&node, {k, n, static_cast<int32_t>(width), static_cast<int32_t>(block)});
     if (quantised_) node.set_int("accuracy_level", node_->attr_int("accuracy_level", 0));
     return Status::ok();
   }

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "kernels/packed_layout.h"
+#include "passes/stored_matrix.h"
 
 namespace situ {
 namespace {
@@ -163,23 +164,10 @@ class QuantisedWriter {
     // Parts of a row that have one scale each, if rows are whole ones of them.
     const int64_t part = std::gcd(k, block);
     if (n_.attr_int("transB", 1) == 0 || part < 16 || (part & (part - 1)) != 0) return bnb4_floats(k, n, block, table);
-    Tensor own = scales;
-    if (part != block) {
-      own = Tensor::allocate(scales.type(), {n, k / part});
-      const int64_t size = dtype_bytes(own.type());
-      for (int64_t i = 0; i < own.bytes(); ++i)
-        own.view().data[i] = scales.view().data[i / size * part / block * size + i % size];
-    }
-    const ValueId w = graph_.add_constant(n_.name + "/digits", digits.reshaped({n, k / part, part / 2})),
-                  s = graph_.add_constant(n_.name + "/scales", own.reshaped({n, k / part}));
-    builder_.op("MatMulNBits", {n_.in[0], w, s}, n_.out[0], "com.microsoft");
-    Node& product = builder_.last();
-    product.set_int("K", k);
-    product.set_int("N", n);
-    product.set_int("bits", 4);
-    product.set_int("block_size", part);
-    product.set_int("table", static_cast<int64_t>(table));
-    product.set_int("high_first", 1);
+    StoredMatrix w = stored_matrix({k, n, 4, static_cast<int32_t>(part), ZeroPoints::kTable, table, true});
+    w.digits.data = digits;
+    w.scales = {scales, k / part, 1, block / part};
+    write_product(graph_, builder_, n_.name, n_.in[0], laid_out(w), kNoValue, n_.out[0]);
     return Status::ok();
   }
 

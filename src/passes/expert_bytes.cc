@@ -119,9 +119,7 @@ std::optional<LiftedRows> ExpertRows::product_of_bytes(const Values& of_experts)
     weights.push_back(ones);
     weights.push_back(graph_.add_constant(n.name + "/zeros", zeros));
   }
-  const LiftedRows y = emit_.product(r->rows, kNoValue, weights, k, columns);
-  builder_.last().set_int("bits", 8);
-  return y;
+  return emit_.product(r->rows, kNoValue, weights, {k, columns, 8, 0, ZeroPoints::kIntegers});
 }
 
 // Added to a weight so that it is read as uint8.

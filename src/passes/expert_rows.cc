@@ -28,15 +28,14 @@ ValueId ExpertEmitter::by_choice(const LiftedRows& rows) {
   return rows.per_choice ? rows.value : builder_.op("Unsqueeze", {rows.value, builder_.constant_i64({1})});
 }
 
-LiftedRows ExpertEmitter::product(const LiftedRows& x, ValueId bias, const std::vector<ValueId>& weights, int64_t k,
-                                  int64_t n, bool transposed) {
+LiftedRows ExpertEmitter::product(const LiftedRows& x, ValueId bias, const std::vector<ValueId>& weights,
+                                  const QuantisedMatrix& w, bool transposed) {
   std::vector<ValueId> in{x.value, index_, bias};
   in.insert(in.end(), weights.begin(), weights.end());
-  const LiftedRows y{builder_.op("ExpertMatMul", in, kNoValue, "situ"), true, {n}};
+  const LiftedRows y{builder_.op("ExpertMatMul", in, kNoValue, "situ"), true, {w.n}};
   Node& node = builder_.last();
+  set_quantised_matrix(&node, w);
   node.set_int("experts", experts_);
-  node.set_int("K", k);
-  node.set_int("N", n);
   node.set_int("transposed", transposed);
   ++products_;
   return y;
@@ -400,7 +399,7 @@ std::optional<LiftedRows> ExpertRows::product(const Values& of_experts) {
     bias = stacked(operands(of_experts, 2), {columns});
     if (bias == kNoValue) return no("the bias of " + n.label() + " has no number for each column");
   }
-  return emit_.product(*x, bias, stored, k, columns, transposed);
+  return emit_.product(*x, bias, stored, {k, columns}, transposed);
 }
 
 // Of who asks whether a model can be run, and runs nothing.
@@ -415,18 +414,18 @@ Result<Tensor> ExpertRows::room(DType type, const std::vector<int64_t>& dims) co
 }
 
 // [N, K] of a product whose digits are numbers of a table.
-Result<Tensor> ExpertRows::numbers_of_table(const Node& n, DigitTable table) const {
-  const int64_t k = n.attr_int("K", 0), columns = n.attr_int("N", 0), block = n.attr_int("block_size", 0),
-                first = n.attr_int("high_first", 0) != 0 ? 4 : 0;
-  Result<Tensor> w = room(DType::kF32, {columns, k});
-  if (!w.is_ok() || dry()) return w;
+Result<Tensor> ExpertRows::numbers_of_table(const Node& n, const QuantisedMatrix& w) const {
+  Result<Tensor> numbers = room(DType::kF32, {w.n, w.k});
+  if (!numbers.is_ok() || dry()) return numbers;
   const auto* digits = graph_.values[n.in[1]].constant.view().as<const uint8_t>();
   const std::vector<double> scales = graph_.values[n.in[2]].constant.to_f64();
-  for (int64_t i = 0; i < columns * k; ++i) {
+  const int first = w.high_first ? 4 : 0;
+  for (int64_t i = 0; i < w.n * w.k; ++i) {
     const int digit = digits[i / 2] >> (i % 2 == 0 ? first : 4 - first) & 15;
-    w->view().as<float>()[i] = digits_of(table)[digit] * static_cast<float>(scales[static_cast<size_t>(i / block)]);
+    const auto scale = static_cast<float>(scales[static_cast<size_t>(i / w.block)]);
+    numbers->view().as<float>()[i] = digits_of(w.table)[digit] * scale;
   }
-  return w;
+  return numbers;
 }
 
 std::optional<LiftedRows> ExpertRows::product_of_digits(const Values& of_experts) {
@@ -434,27 +433,25 @@ std::optional<LiftedRows> ExpertRows::product_of_digits(const Values& of_experts
   if (n.has_input(4)) return no(n.label() + " has its weights in another order");
   const auto x = lift(operands(of_experts, 0));
   if (!x) return std::nullopt;
-  const int64_t k = n.attr_int("K", 0), columns = n.attr_int("N", 0);
-  if (x->rest != std::vector<int64_t>{k}) return no("rows go through " + n.label());
+  const QuantisedMatrix w = quantised_matrix(n, n.has_input(3) ? graph_.values[n.in[3]].info.type : DType::kNone);
+  if (x->rest != std::vector<int64_t>{w.k}) return no("rows go through " + n.label());
   ValueId bias = kNoValue;
   if (n.has_input(5)) {
-    bias = stacked(operands(of_experts, 5), {columns});
+    bias = stacked(operands(of_experts, 5), {w.n});
     if (bias == kNoValue) return no("the bias of " + n.label() + " is no constant");
   }
   Values weights;
   // Digits of a table (MatMulBnb4): the numbers that they stand for.
-  const auto table = static_cast<DigitTable>(n.attr_int("table", 0));
-  for (size_t e = 0; e < of_experts.size() && table != DigitTable::kNone; ++e) {
-    const Result<Tensor> numbers = numbers_of_table(producer(of_experts[e]), table);
+  for (size_t e = 0; e < of_experts.size() && w.table != DigitTable::kNone; ++e) {
+    const Result<Tensor> numbers = numbers_of_table(producer(of_experts[e]), w);
     if (!numbers.is_ok()) return no(numbers.status().message());
     weights.push_back(graph_.add_constant(producer(of_experts[e]).name + "/numbers", *numbers));
   }
-  if (table != DigitTable::kNone) return emit_.product(*x, bias, weights, k, columns);
+  if (w.table != DigitTable::kNone) return emit_.product(*x, bias, weights, {w.k, w.n});
   for (const ValueId v : of_experts)
     for (size_t i = 1; i < 4; ++i) weights.push_back(producer(v).has_input(i) ? producer(v).in[i] : kNoValue);
-  const LiftedRows y = emit_.product(*x, bias, weights, k, columns);
-  for (const char* key : {"bits", "block_size", "accuracy_level"})
-    builder_.last().set_int(key, n.attr_int(key, std::string(key) == "bits" ? 4 : 0));
+  const LiftedRows y = emit_.product(*x, bias, weights, w);
+  builder_.last().set_int("accuracy_level", n.attr_int("accuracy_level", 0));
   return y;
 }
 

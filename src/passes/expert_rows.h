@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/params.h"
+#include "ops/quantised.h"
 #include "passes/builder.h"
 #include "passes/pass.h"
 
@@ -45,8 +46,9 @@ class ExpertEmitter {
   int products() const { return products_; }
   // With a row for each choice.
   ValueId by_choice(const LiftedRows& rows);
-  // x [.., K] times the matrix [K, N] (transposed: [N, K]) of the expert that is chosen; more attributes go to last().
-  LiftedRows product(const LiftedRows& x, ValueId bias, const std::vector<ValueId>& weights, int64_t k, int64_t n,
+  // x [.., K] times the matrix of the expert that is chosen, of floats [K, N] or, transposed, [N, K]; more attributes
+  // go to last().
+  LiftedRows product(const LiftedRows& x, ValueId bias, const std::vector<ValueId>& weights, const QuantisedMatrix& w,
                      bool transposed = true);
   // Adds bias [experts, N] to rows that a product has just made; false: they are no such rows.
   bool add_bias(const LiftedRows& rows, ValueId bias);
@@ -107,7 +109,7 @@ class ExpertRows {
   std::optional<LiftedRows> product_of_bytes(const Values& of_experts);
   bool dry() const;
   Result<Tensor> room(DType type, const std::vector<int64_t>& dims) const;
-  Result<Tensor> numbers_of_table(const Node& product, DigitTable table) const;
+  Result<Tensor> numbers_of_table(const Node& product, const QuantisedMatrix& w) const;
   ValueId constant_of(const Values& values, const std::vector<int64_t>& rest, bool* per_choice);
   ValueId stacked(const Values& values, const std::vector<int64_t>& dims);
   bool same_numbers(const Values& values) const;

@@ -6,6 +6,7 @@
 //   x w^T + bias         also of float matrices (pack_dense)
 #include <algorithm>
 
+#include "ops/quantised.h"
 #include "passes/builder.h"
 #include "passes/pass.h"
 
@@ -82,9 +83,9 @@ class Fuser {
   }
 
   bool same_form(const Node& a, const Node& b) const {
-    for (const char* key : {"K", "N", "bits", "block_size", "half_scales", "zeros", "table", "accuracy_level"})
-      if (a.attr_int(key, 0) != b.attr_int(key, 0)) return false;
-    return true;
+    const PackedMatMulParams p = packed_params(a), q = packed_params(b);
+    return quantised_matrix(a) == quantised_matrix(b) && p.half_scales == q.half_scales &&
+           p.accuracy_level == q.accuracy_level;
   }
 
   bool takes_norm(const Node& n, int operand) const {

@@ -3,11 +3,11 @@
 // a gate and its product are left to fuse_matmuls, which runs before.
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <tuple>
 
-#include "kernels/params.h"
+#include "ops/quantised.h"
 #include "passes/pass.h"
-
-#include "ops/op.h"
 
 namespace situ {
 namespace {
@@ -16,18 +16,18 @@ enum Operand { kX, kWeights, kBias, kResidual, kNorm, kGate, kOrder };
 
 ValueId operand(const Node& n, Operand o) { return n.has_input(o) ? n.in[o] : kNoValue; }
 
-// Products that may be joined have the same key.
-using Key = std::vector<int64_t>;
-Key key_of(const Graph& graph, const Node& n) {
+// Products that may be joined have the same key: rows, their norm and its epsilon, how rows are rounded, and the matrix
+// but for its columns.
+using Key = std::tuple<ValueId, ValueId, float, int64_t, QuantisedMatrix>;
+std::optional<Key> key_of(const Graph& graph, const Node& n) {
   const ValueId bias = operand(n, kBias);
   const bool joins = n.is("PackedMatMul", "situ") && operand(n, kResidual) == kNoValue &&
                      operand(n, kGate) == kNoValue && operand(n, kOrder) == kNoValue &&
                      (bias == kNoValue || graph.values[bias].constant.present());
-  if (!joins) return {};
-  Key key{n.in[kX], operand(n, kNorm), static_cast<int64_t>(__builtin_bit_cast(int32_t, n.attr_float("epsilon", 0)))};
-  for (const char* name : {"K", "bits", "block_size", "zeros", "table", "accuracy_level"})
-    key.push_back(n.attr_int(name, 0));
-  return key;
+  if (!joins) return std::nullopt;
+  QuantisedMatrix w = quantised_matrix(n);
+  w.n = 0;
+  return Key{n.in[kX], operand(n, kNorm), n.attr_float("epsilon", 0), n.attr_int("accuracy_level", 0), w};
 }
 
 Node join(const Graph& graph, const std::vector<int>& group) {
@@ -58,7 +58,7 @@ Status join_products(PassContext& context) {
   Graph& graph = context.graph;
   std::map<Key, std::vector<int>> groups;
   for (size_t i = 0; i < graph.nodes.size(); ++i)
-    if (const Key key = key_of(graph, graph.nodes[i]); !key.empty()) groups[key].push_back(static_cast<int>(i));
+    if (const auto key = key_of(graph, graph.nodes[i])) groups[*key].push_back(static_cast<int>(i));
   int count = 0;
   std::vector<uint8_t> gone(graph.nodes.size(), 0);
   for (const auto& [key, all] : groups) {

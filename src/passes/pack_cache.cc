@@ -101,19 +101,20 @@ SourceRange PackCache::place(const Tensor& t) const {
 }
 
 PackCache::Wanted PackCache::wanted(const PackOperands& o) const {
-  Wanted w{{}, {&o.weights, &o.scales}};
-  if (has_zeros(o.params.zeros)) w.operands.push_back(&o.zeros);
+  const StoredMatrix& m = o.matrix;
+  Wanted w{{}, {&m.digits.data, &m.scales.data}};
+  if (has_zeros(m.form.zeros)) w.operands.push_back(&m.zeros.data);
   PackRequest& r = w.request;
   for (size_t i = 0; i < w.operands.size(); ++i) r.operands[i] = place(*w.operands[i]);
-  r.n = o.params.n;
-  r.k = o.params.k;
-  r.bits = o.params.bits;
-  r.block = o.params.block;
-  r.zeros = static_cast<int16_t>(o.params.zeros);
-  r.zero_type = o.params.zeros == ZeroPoints::kFloats ? static_cast<int16_t>(o.zeros.type()) : int16_t{0};
-  r.scale_type = static_cast<int16_t>(o.scales.type());
+  r.n = m.form.n;
+  r.k = m.form.k;
+  r.bits = m.form.bits;
+  r.block = m.form.block;
+  r.zeros = static_cast<int16_t>(m.form.zeros);
+  r.zero_type = m.form.zeros == ZeroPoints::kFloats ? static_cast<int16_t>(m.zeros.data.type()) : int16_t{0};
+  r.scale_type = static_cast<int16_t>(m.scales.data.type());
   r.rounded = o.rounded;
-  r.order = o.params.high_first;
+  r.order = m.form.high_first;
   return w;
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "passes/pack_file.h"
+#include "passes/stored_matrix.h"
 
 namespace situ {
 
@@ -37,9 +38,8 @@ struct PackSource {
 };
 
 struct PackOperands {
-  const Tensor &weights, &scales, &zeros;  // of MatMulNBits; zeros is read where params.zeros says that there are
-  PackedMatMulParams params;               // half_scales is not read
-  bool rounded = false;                    // scales may be rounded to half precision
+  const StoredMatrix& matrix;  // laid out as MatMulNBits has it
+  bool rounded = false;        // scales may be rounded to half precision
 };
 struct Packed {
   Tensor data;

@@ -94,13 +94,12 @@ class PackCacheTest : public testing::Test {
       const Tensor weights = Tensor::borrow(DType::kU8, {kWeightBytes}, at, owner),
                    scales = Tensor::borrow(DType::kF32, {kScaleBytes / 4}, at + kWeightBytes, owner);
       const Tensor zeros = Tensor::borrow(DType::kU8, {kZeroBytes}, at + kWeightBytes + kScaleBytes, owner);
-      PackedMatMulParams params{};
-      params.n = kColumns;
-      params.k = kDepth;
-      params.bits = 4;
-      params.block = kBlock;
-      params.zeros = m % 2 == 1 ? ZeroPoints::kIntegers : ZeroPoints::kMiddle;
-      Result<Packed> packed = store.pack({weights, scales, zeros, params, false});
+      StoredMatrix w =
+          stored_matrix({kDepth, kColumns, 4, kBlock, m % 2 == 1 ? ZeroPoints::kIntegers : ZeroPoints::kMiddle});
+      w.digits.data = weights;
+      w.scales.data = scales;
+      w.zeros.data = zeros;
+      Result<Packed> packed = store.pack(w, false);
       EXPECT_TRUE(packed.is_ok());
       EXPECT_EQ(packed->half_scales, m != kMatrices - 1);
       results.push_back(packed->data);
@@ -344,12 +343,10 @@ TEST_F(PackCacheTest, WhatLiesWhereOtherWeightsLayIsPackedAnew) {
     const auto* at = reinterpret_cast<const std::byte*>(bytes.data());
     const Tensor weights = Tensor::borrow(DType::kU8, {kWeightBytes}, at, owner),
                  scales = Tensor::borrow(DType::kF32, {kScaleBytes / 4}, at + kWeightBytes, owner);
-    PackedMatMulParams params{};
-    params.n = kColumns;
-    params.k = kDepth;
-    params.bits = 4;
-    params.block = kBlock;
-    Result<Packed> packed = store.pack({weights, scales, Tensor(), params, false});
+    StoredMatrix w = stored_matrix({kDepth, kColumns, 4, kBlock});
+    w.digits.data = weights;
+    w.scales.data = scales;
+    Result<Packed> packed = store.pack(w, false);
     EXPECT_TRUE(packed.is_ok());
     return packed->data;
   };

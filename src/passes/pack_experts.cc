@@ -5,10 +5,10 @@
 #include <algorithm>
 
 #include "kernels/packed_layout.h"
-#include "ops/infer.h"
 #include "ops/op.h"
 #include "passes/pack_store.h"
 #include "passes/pass.h"
+#include "passes/stored_matrix.h"
 
 namespace situ {
 namespace {
@@ -37,8 +37,8 @@ class ExpertPacker {
     int count = 0;
     for (Node& n : graph_.nodes) {
       if (!n.is("ExpertMatMul", "situ") || !fits(n)) continue;
-      if (bits_ == 0 && !room) continue;
-      SITU_RETURN_IF_ERROR((bits_ == 0 ? pack_floats(n) : pack_digits(n)).with_context(n.label()));
+      if (w_.bits == 0 && !room) continue;
+      SITU_RETURN_IF_ERROR((w_.bits == 0 ? pack_floats(n) : pack_digits(n)).with_context(n.label()));
       ++count;
     }
     if (count == 0) return Status::ok();
@@ -55,15 +55,12 @@ class ExpertPacker {
 
   bool fits(const Node& n) {
     experts_ = n.attr_int("experts", 0);
-    k_ = n.attr_int("K", 0);
-    n_ = n.attr_int("N", 0);
-    bits_ = n.attr_int("bits", 0);
-    block_ = n.attr_int("block_size", 0);
+    w_ = quantised_matrix(n, n.has_input(kFirstMatrix + 2) ? constant(n, kFirstMatrix + 2).type() : DType::kNone);
     for (size_t i = kFirstMatrix; i < n.in.size(); ++i)
       if (n.in[i] != kNoValue && (!constant(n, i).present() || !constant(n, i).contiguous())) return false;
-    if (n_ % kExpertColumns != 0 || k_ > kMaxExpertDepth) return false;
-    if (bits_ == 0) return same_types(n, kFirstMatrix, 1);
-    return (bits_ == 4 || bits_ == 8) && block_ <= kMostExpertBlock && same_types(n, kFirstMatrix + 1, 3) &&
+    if (w_.n % kExpertColumns != 0 || w_.k > kMaxExpertDepth) return false;
+    if (w_.bits == 0) return same_types(n, kFirstMatrix, 1);
+    return (w_.bits == 4 || w_.bits == 8) && w_.block <= kMostExpertBlock && same_types(n, kFirstMatrix + 1, 3) &&
            has_all_zeros(n);
   }
   // Of every `step`-th operand.
@@ -115,8 +112,8 @@ class ExpertPacker {
   Status pack_floats(Node& n) {
     Tensor all = joined(n, kFirstMatrix, 1);
     if (n.attr_int("transposed", 1) == 0 && !context_.packs->dry()) all = columns_first(all);
-    if (!context_.packs->dry()) all = all.reshaped({experts_ * n_, k_});
-    Result<Tensor> packed = context_.packs->pack_dense(all, k_, experts_ * n_, true);
+    if (!context_.packs->dry()) all = all.reshaped({experts_ * w_.n, w_.k});
+    Result<Tensor> packed = context_.packs->pack_dense(all, w_.k, experts_ * w_.n, true);
     if (!packed.is_ok()) return packed.status();
     become(n, "DenseExperts", *packed);
     return Status::ok();
@@ -124,75 +121,46 @@ class ExpertPacker {
   // [experts, K, N] as [experts, N, K].
   Tensor columns_first(const Tensor& w) {
     const int64_t size = dtype_bytes(w.type());
-    Tensor turned = Tensor::allocate(w.type(), {experts_ * n_, k_});
+    Tensor turned = Tensor::allocate(w.type(), {experts_ * w_.n, w_.k});
     const std::byte* from = w.view().data;
     for (int64_t e = 0; e < experts_; ++e)
-      for (int64_t k = 0; k < k_; ++k)
-        for (int64_t c = 0; c < n_; ++c)
-          for (int64_t b = 0; b < size; ++b) turned.view().data[((e * n_ + c) * k_ + k) * size + b] = *from++;
+      for (int64_t k = 0; k < w_.k; ++k)
+        for (int64_t c = 0; c < w_.n; ++c)
+          for (int64_t b = 0; b < size; ++b) turned.view().data[((e * w_.n + c) * w_.k + k) * size + b] = *from++;
     return turned;
   }
 
   Status pack_digits(Node& n) {
-    PackedMatMulParams p{};
-    p.k = k_;
-    p.n = experts_ * n_;
-    p.bits = static_cast<int32_t>(bits_);
-    p.accuracy_level = n.attr_int("accuracy_level", 0) == 4 ? 4 : 0;
-    const bool zeros_given = n.has_input(kFirstMatrix + 2);
-    const bool digits = zeros_given && constant(n, kFirstMatrix + 2).type() == DType::kU8;
-    p.zeros = !zeros_given ? ZeroPoints::kMiddle : digits ? ZeroPoints::kIntegers : ZeroPoints::kFloats;
+    const int64_t level = n.attr_int("accuracy_level", 0) == 4 ? 4 : 0;
     // A scale of a whole column is written for each block of it.
-    int64_t block = block_;
-    if (block == 0)
-      for (block = kMostExpertBlock; block > 1 && k_ % block != 0;) block /= 2;
-    if (block < 16) return Status::ok();
-    p.block = static_cast<int32_t>(block);
-    Tensor weights = joined(n, kFirstMatrix, 3), scales = joined(n, kFirstMatrix + 1, 3), zeros;
-    if (zeros_given) zeros = joined(n, kFirstMatrix + 2, 3);
-    const int64_t blocks = (k_ + block - 1) / block;
-    if (block_ == 0 && !context_.packs->dry()) {
-      scales = repeated(scales, blocks);
-      if (digits) zeros = repeated_digits(zeros, blocks);
-      if (zeros_given && !digits) zeros = repeated(zeros, blocks);
+    QuantisedMatrix form = w_;
+    if (form.block == 0)
+      for (form.block = kMostExpertBlock; form.block > 1 && form.k % form.block != 0;) form.block /= 2;
+    if (form.block < 16) return Status::ok();
+    form.n *= experts_;
+    StoredMatrix all = stored_matrix(form);
+    all.digits.data = joined(n, kFirstMatrix, 3);
+    all.scales.data = joined(n, kFirstMatrix + 1, 3);
+    if (n.has_input(kFirstMatrix + 2)) all.zeros.data = joined(n, kFirstMatrix + 2, 3);
+    if (w_.block == 0) {  // zero points of all columns stand side by side: those of an expert are whole bytes
+      for (MatrixPart* part : {&all.scales, &all.zeros}) part->column = 1, part->place = 0;
+      if (!context_.packs->dry()) all = laid_out(all, &context_);
     }
-    Result<Packed> packed = context_.packs->pack({weights, scales, zeros, p, p.accuracy_level == 4});
+    Result<Packed> packed = context_.packs->pack(all, level == 4);
     if (!packed.is_ok()) return packed.status();
     become(n, "PackedExperts", packed->data);
-    n.set_int("block_size", block);
+    form.n = w_.n;
+    set_quantised_matrix(&n, form);
     n.set_int("half_scales", packed->half_scales);
-    n.set_int("zeros", static_cast<int64_t>(p.zeros));
-    n.set_int("accuracy_level", p.accuracy_level);
+    n.set_int("accuracy_level", level);
     return Status::ok();
-  }
-  static Tensor repeated(const Tensor& columns, int64_t times) {
-    const int64_t size = dtype_bytes(columns.type());
-    Tensor all = Tensor::allocate(columns.type(), {columns.count() * times});
-    std::byte* to = all.view().data;
-    for (int64_t c = 0; c < columns.count(); ++c)
-      for (int64_t t = 0; t < times; ++t)
-        for (int64_t b = 0; b < size; ++b) *to++ = columns.view().data[c * size + b];
-    return all;
-  }
-  // Zero points that are packed along the columns of each expert, as a row of `blocks` of them for each column.
-  Tensor repeated_digits(const Tensor& zeros, int64_t blocks) const {
-    const int64_t row = (blocks * bits_ + 7) / 8, of_expert = (n_ * bits_ + 7) / 8;
-    Tensor all = Tensor::allocate(DType::kU8, {experts_ * n_ * row});
-    for (int64_t e = 0; e < experts_; ++e)
-      for (int64_t c = 0; c < n_; ++c) {
-        const int byte = zeros.view().as<uint8_t>()[e * of_expert + c * bits_ / 8];
-        const int zero = byte >> (c * bits_ % 8) & ((1 << bits_) - 1);
-        uint8_t* to = all.view().as<uint8_t>() + (e * n_ + c) * row;
-        for (int64_t b = 0; b < blocks; ++b)
-          to[b * bits_ / 8] = static_cast<uint8_t>(to[b * bits_ / 8] | zero << (b * bits_ % 8));
-      }
-    return all;
   }
 
   PassContext& context_;
   Graph& graph_;
   std::vector<std::vector<std::pair<int, int>>> users_;
-  int64_t experts_ = 0, k_ = 0, n_ = 0, bits_ = 0, block_ = 0;
+  int64_t experts_ = 0;
+  QuantisedMatrix w_;  // of one expert
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "kernels/integer_layout.h"
 #include "kernels/kernel.h"
 #include "kernels/packed_layout.h"
+#include "ops/quantised.h"
 
 namespace situ {
 namespace {
@@ -75,14 +76,8 @@ uint64_t layout_probe() {
         for (int64_t i = 0; i < scales.count(); ++i) scales.view().as<float>()[i] = static_cast<float>(i + 1);
         for (int64_t i = 0; i < zero_points.bytes(); ++i)
           zero_points.view().as<uint8_t>()[i] = static_cast<uint8_t>(i * 37);
-        PackedMatMulParams params{};
-        params.n = kColumns;
-        params.k = kDepth;
-        params.bits = bits;
-        params.block = kBlock;
-        params.half_scales = half;
-        params.zeros = zeros;
-        params.high_first = zeros == ZeroPoints::kTable;
+        const PackedMatMulParams params = packed_params(
+            {kDepth, kColumns, bits, kBlock, zeros, DigitTable::kNone, zeros == ZeroPoints::kTable}, half);
         const PackedLayout layout = packed_layout(params);
         const Tensor packed = Tensor::allocate(DType::kU8, {layout.bytes()});
         const PackNBitsParams all{params, 0, layout.units()};

@@ -101,63 +101,66 @@ void PackStore::release(const Tensor& source, int64_t begin, int64_t end, int64_
 }
 
 // What the kernels store as half precision: scales, and what zero points that are no integers take from their digits.
-bool PackStore::fits_half(const PackOperands& o) const {
-  const bool offsets = o.params.zeros == ZeroPoints::kFloats, real = o.scales.type() == DType::kF32;
-  if (offsets && !(real && o.zeros.type() == DType::kF32)) return false;
-  if (!real) return o.scales.type() == DType::kF16;
-  const float *scales = o.scales.view().as<const float>(),
-              *zeros = offsets ? o.zeros.view().as<const float>() : nullptr;
+bool PackStore::fits_half(const StoredMatrix& w, bool rounded) const {
+  const DType type = w.scales.data.type();
+  const bool offsets = w.form.zeros == ZeroPoints::kFloats, real = type == DType::kF32;
+  if (offsets && !(real && w.zeros.data.type() == DType::kF32)) return false;
+  if (!real) return type == DType::kF16;
+  const float *scales = w.scales.data.view().as<const float>(),
+              *zeros = offsets ? w.zeros.data.view().as<const float>() : nullptr;
   std::atomic<bool> fits{true};
-  const int64_t count = o.scales.count();
+  const int64_t count = w.scales.data.count();
   pool_.run([&](int t, int n) {
     for (int64_t i = count * t / n, end = count * (t + 1) / n; i < end && fits.load(std::memory_order_relaxed);
          i += kTestedAtOnce) {
       const int64_t last = std::min(i + kTestedAtOnce, end);
-      if (!scales_fit_half(scales, i, last, o.rounded) ||
-          (offsets && !offsets_fit_half(scales, zeros, i, last, o.rounded)))
+      if (!scales_fit_half(scales, i, last, rounded) || (offsets && !offsets_fit_half(scales, zeros, i, last, rounded)))
         fits.store(false, std::memory_order_relaxed);
     }
   });
   return fits.load();
 }
 
-Result<Packed> PackStore::pack(const PackOperands& o) {
-  PackedMatMulParams params = o.params;
+Result<Packed> PackStore::pack(const StoredMatrix& w, bool rounded) {
+  const Tensor &digits = w.digits.data, &scales = w.scales.data, &zeros = w.zeros.data;
   if (dry_) {
-    params.half_scales = o.scales.type() == DType::kF16;
-    const Result<Tensor> data = nothing(DType::kU8, packed_layout(params).bytes());
-    return data.is_ok() ? Packed{*data, params.half_scales} : Result<Packed>(data.status());
+    const bool half = scales.type() == DType::kF16;
+    const Result<Tensor> data = nothing(DType::kU8, packed_layout(packed_params(w.form, half)).bytes());
+    return data.is_ok() ? Packed{*data, half} : Result<Packed>(data.status());
   }
-  const Key key{o.weights.view().data,
-                o.scales.view().data,
-                has_zeros(params.zeros) ? o.zeros.view().data : nullptr,
-                params.n,
-                params.k,
-                params.bits,
-                params.block,
-                o.rounded,
-                params.high_first};
-  if (auto it = packed_.find(key); it != packed_.end() && it->second.made_of(o.weights, o.scales, o.zeros))
+  const Key key{digits.view().data,
+                scales.view().data,
+                has_zeros(w.form.zeros) ? zeros.view().data : nullptr,
+                w.form.n,
+                w.form.k,
+                w.form.bits,
+                w.form.block,
+                rounded,
+                w.form.high_first};
+  if (auto it = packed_.find(key); it != packed_.end() && it->second.made_of(digits, scales, zeros))
     return it->second.result;
-  std::optional<Packed> packed = cache_ ? cache_->find(o) : std::nullopt;
+  const PackOperands operands{w, rounded};
+  std::optional<Packed> packed = cache_ ? cache_->find(operands) : std::nullopt;
   if (!packed) {
-    params.half_scales = fits_half(o);
-    Result<Tensor> data = lay_out(o, params);
+    const bool half = fits_half(w, rounded);
+    Result<Tensor> data = lay_out(w, half);
     if (!data.is_ok()) return data.status();
-    packed = Packed{*data, params.half_scales};
-    if (cache_) cache_->add(o, *packed);
+    packed = Packed{*data, half};
+    if (cache_) cache_->add(operands, *packed);
     written_ += packed->data.bytes();
   }
   bytes_ += packed->data.bytes();
-  packed_.insert_or_assign(key, Made<Packed>::of(*packed, o.weights, o.scales, o.zeros));
+  packed_.insert_or_assign(key, Made<Packed>::of(*packed, digits, scales, zeros));
   return *packed;
 }
 
-Result<Tensor> PackStore::lay_out(const PackOperands& o, const PackedMatMulParams& params) {
+Result<Tensor> PackStore::lay_out(const StoredMatrix& w, bool half_scales) {
+  const PackedMatMulParams params = packed_params(w.form, half_scales);
   const PackedLayout layout = packed_layout(params);
   Result<Tensor> packed = allocate(layout.bytes());
   if (!packed.is_ok()) return packed;
-  const View in[] = {o.weights.view(), o.scales.view(), has_zeros(params.zeros) ? o.zeros.view() : View{}};
+  const Tensor &digits = w.digits.data, &scales = w.scales.data;
+  const View in[] = {digits.view(), scales.view(), has_zeros(w.form.zeros) ? w.zeros.data.view() : View{}};
   const View out = packed->view();
   KernelCall call;
   call.in = in;
@@ -165,16 +168,15 @@ Result<Tensor> PackStore::lay_out(const PackOperands& o, const PackedMatMulParam
   call.out = &out;
   call.out_count = 1;
   // A part at a time, so that no more than one part of the file is resident beside what has been packed.
-  const int64_t row = o.weights.bytes() / params.n,
+  const int64_t row = digits.bytes() / layout.n,
                 step = std::max<int64_t>(1, kPartBytes / (row * kPanelColumns * kUnitPanels));
   for (int64_t unit = 0; unit < layout.units(); unit += step) {
     const PackNBitsParams part{params, unit, std::min(unit + step, layout.units())};
     call.params = &part;
     pool_.run([&](int t, int n) { kernels().pack_nbits(call, t, n); });
-    release(o.weights, part.first_unit * kUnitPanels * kPanelColumns, part.last_unit * kUnitPanels * kPanelColumns,
-            params.n);
-    release(o.scales, part.first_unit * kUnitPanels * kPanelColumns, part.last_unit * kUnitPanels * kPanelColumns,
-            params.n);
+    for (const Tensor* source : {&digits, &scales})
+      release(*source, part.first_unit * kUnitPanels * kPanelColumns, part.last_unit * kUnitPanels * kPanelColumns,
+              layout.n);
   }
   return packed;
 }

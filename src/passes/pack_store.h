@@ -29,10 +29,10 @@ class PackStore {
   // Tensors with this owner lie in a read-only file map, whose pages are given back once they are packed.
   void add_file(const void* owner) { files_.insert(owner); }
 
-  // Operands of MatMulNBits as kernels/packed_layout.h says: one-dimensional bytes. Scales become half precision where
-  // that holds every one of them: exactly, or if `operands.rounded` changed by at most 2^-11 of itself. Error: no
-  // memory.
-  Result<Packed> pack(const PackOperands& operands);
+  // A matrix that is laid out as MatMulNBits has it, as kernels/packed_layout.h says: one-dimensional bytes. Scales
+  // become half precision where that holds every one of them: exactly, or if `rounded` changed by at most 2^-11 of
+  // itself. Error: no memory.
+  Result<Packed> pack(const StoredMatrix& w, bool rounded);
 
   // w [k, n] of 32 or 16 bits, rows or columns next to each other, as kernels/dense_matmul.cc reads it:
   // one-dimensional. Where 16 bits hold every element exactly (a checkpoint in bfloat16 or half precision that was
@@ -58,10 +58,10 @@ class PackStore {
   int64_t written_bytes() const { return written_; }  // of these, laid out now
 
  private:
-  Result<Tensor> lay_out(const PackOperands& operands, const PackedMatMulParams& params);
+  Result<Tensor> lay_out(const StoredMatrix& w, bool half_scales);
   Result<Tensor> lay_out(const Tensor& w, int64_t k, int64_t n, bool transposed);
   Result<Tensor> lay_out_integer(const Tensor& w);
-  bool fits_half(const PackOperands& operands) const;
+  bool fits_half(const StoredMatrix& w, bool rounded) const;
   DType narrowest(const Tensor& w) const;
   Result<Tensor> allocate(int64_t bytes);
   void release(const Tensor& source, int64_t begin, int64_t end, int64_t rows) const;
