@@ -98,12 +98,19 @@ class RecurrentModel {
   }
 
   // The same of one token alone, as a sum of products with the last K rows. `rolled`: these are the old ones, turned by
-  // one, of which the last is written over.
-  void convolution_of_one_token(bool rolled) {
+  // one, of which the last is written over: by ScatterElements, or `by_place` by ScatterND.
+  void convolution_of_one_token(bool rolled, bool by_place = false) {
     const std::string h = op("Transpose", {op("Mul", {linear(x_), linear(x_)})}, {ints("perm", {0, 2, 1})});
     const auto [past, present] = state("conv", {number(kWidth), number(kTaps)});
     const std::string kept = slice_rows(past, 1, kEnd);
-    if (rolled) {
+    if (by_place) {
+      const std::string turned = op("Concat", {kept, slice_rows(past, 0, 1)}, {integer("axis", 2)});
+      std::vector<int64_t> places;
+      for (int64_t c = 0; c < kWidth; ++c) places.insert(places.end(), {0, c, -1});
+      const std::string last = constant(DType::kI64, {1, kWidth, 3}, onnx::test::raw(places));
+      const std::string row = op("Squeeze", {h, i64({2})});
+      g_.nodes.push_back(onnx::test::node("ScatterND", {turned, last, row}, {present}));
+    } else if (rolled) {
       const std::string turned = op("Concat", {kept, slice_rows(past, 0, 1)}, {integer("axis", 2)});
       const std::string last = constant(DType::kI64, {1, kWidth, 1}, onnx::test::raw(std::vector<int64_t>(kWidth, -1)));
       g_.nodes.push_back(onnx::test::node("ScatterElements", {turned, last, h}, {present}, {integer("axis", 2)}));

@@ -110,6 +110,7 @@ const Kind kKinds[] = {
        m.convolution_of_one_token(false);
        m.attention();
        m.convolution_of_one_token(true);
+       m.convolution_of_one_token(true, true);
        m.recurrence_of_one_token();
      },
      true},
