@@ -331,7 +331,7 @@ TEST_P(VisionSessions, PlansHold) {
   EXPECT_TRUE(held.is_ok()) << held.message();
   held = verify_plan(cut.lookup.graph, cut.lookup.binding, media.lookup_plan(), {3});
   EXPECT_TRUE(held.is_ok()) << held.message();
-  const MediaWriter::Entry* entry = media.newest(0);
+  const auto entry = media.newest(0);
   ASSERT_TRUE(entry != nullptr);
   held = verify_plan(entry->compiled.graph, entry->compiled.binding, entry->plan, {1});
   EXPECT_TRUE(held.is_ok()) << held.message();

@@ -441,13 +441,14 @@ std::optional<LiftedRows> ExpertRows::product_of_digits(const Values& of_experts
     if (bias == kNoValue) return no("the bias of " + n.label() + " is no constant");
   }
   Values weights;
-  // Digits of a table (MatMulBnb4): the numbers that they stand for.
-  for (size_t e = 0; e < of_experts.size() && w.table != DigitTable::kNone; ++e) {
+  // Digits of a table (MatMulBnb4) that no pack takes: the numbers that they stand for.
+  const bool as_numbers = w.table != DigitTable::kNone && !packs_expert(w);
+  for (size_t e = 0; e < of_experts.size() && as_numbers; ++e) {
     const Result<Tensor> numbers = numbers_of_table(producer(of_experts[e]), w);
     if (!numbers.is_ok()) return no(numbers.status().message());
     weights.push_back(graph_.add_constant(producer(of_experts[e]).name + "/numbers", *numbers));
   }
-  if (w.table != DigitTable::kNone) return emit_.product(*x, bias, weights, {w.k, w.n});
+  if (as_numbers) return emit_.product(*x, bias, weights, {w.k, w.n});
   for (const ValueId v : of_experts)
     for (size_t i = 1; i < 4; ++i) weights.push_back(producer(v).has_input(i) ? producer(v).in[i] : kNoValue);
   const LiftedRows y = emit_.product(*x, bias, weights, w);

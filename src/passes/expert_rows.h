@@ -35,6 +35,9 @@ struct LiftedRows {
   std::vector<int64_t> rest;
 };
 
+// Whether pack_experts lays matrices of this form out (it looks at operands, too).
+bool packs_expert(const QuantisedMatrix& w);
+
 // Nodes that compute rows of experts.
 class ExpertEmitter {
  public:

@@ -6,6 +6,7 @@
 
 #include "kernels/packed_layout.h"
 #include "ops/op.h"
+#include "passes/expert_rows.h"
 #include "passes/pack_store.h"
 #include "passes/pass.h"
 #include "passes/stored_matrix.h"
@@ -58,10 +59,8 @@ class ExpertPacker {
     w_ = quantised_matrix(n, n.has_input(kFirstMatrix + 2) ? constant(n, kFirstMatrix + 2).type() : DType::kNone);
     for (size_t i = kFirstMatrix; i < n.in.size(); ++i)
       if (n.in[i] != kNoValue && (!constant(n, i).present() || !constant(n, i).contiguous())) return false;
-    if (w_.n % kExpertColumns != 0 || w_.k > kMaxExpertDepth) return false;
-    if (w_.bits == 0) return same_types(n, kFirstMatrix, 1);
-    return (w_.bits == 4 || w_.bits == 8) && w_.block <= kMostExpertBlock && same_types(n, kFirstMatrix + 1, 3) &&
-           has_all_zeros(n);
+    if (!packs_expert(w_)) return false;
+    return w_.bits == 0 ? same_types(n, kFirstMatrix, 1) : same_types(n, kFirstMatrix + 1, 3) && has_all_zeros(n);
   }
   // Of every `step`-th operand.
   bool same_types(const Node& n, size_t first, size_t step) const {
@@ -164,6 +163,11 @@ class ExpertPacker {
 };
 
 }  // namespace
+
+bool packs_expert(const QuantisedMatrix& w) {
+  const bool digits = (w.bits == 4 || w.bits == 8) && w.block <= kMostExpertBlock;
+  return w.n % kExpertColumns == 0 && w.k <= kMaxExpertDepth && (w.bits == 0 || digits);
+}
 
 Status pack_experts(PassContext& context) {
   return context.packs != nullptr ? ExpertPacker(context).run() : Status::ok();
