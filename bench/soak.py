@@ -48,6 +48,7 @@ async def ask(port, draw):
 
 def figures(pid, port):
     text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
+    time.sleep(0.2)  # until that connection is closed
     used = sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(("situ_slots_used{", "situ_requests_running{")))
     resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
     return {"resident_mib": round(resident, 1), "descriptors": len(os.listdir(f"/proc/{pid}/fd")), "threads": len(os.listdir(f"/proc/{pid}/task")), "in_use": used}
