@@ -322,26 +322,28 @@ TEST(LongRopes, ThatChangeWithEachLength) {
   }
 }
 
-// What is another number for the same token by the past alone.
-TEST(LongRopes, ThatChangeByThePast) {
-  onnx::test::TempFolder folder;
-  test::RecurrentModel m;
-  m.long_rope(Rope::kPast, kTrained);
-  m.attention();
-  m.attention();
-  const std::filesystem::path path = folder.write("model.onnx", m.bytes());
-  LoadOptions options;
-  options.pack_cache = false;
-  for (const bool naive : {false, true}) {
-    options.context_length = kContext;
-    options.naive = naive;
-    const Result<Model> refused = Model::load(path.string(), options);
-    ASSERT_FALSE(refused.is_ok());
-    EXPECT_NE(refused.status().message().find("which is another one for the same token where the step ends later"),
-              std::string::npos)
-        << refused.status().message();
-    options.context_length = kTrained;
-    EXPECT_TRUE(Model::load(path.string(), options).is_ok());
+// What is another number for the same token by the past alone, or by no rule that is known.
+TEST(LongRopes, ThatChangeOtherwise) {
+  for (const Rope spelling : {Rope::kPast, Rope::kUnknown}) {
+    onnx::test::TempFolder folder;
+    test::RecurrentModel m;
+    m.long_rope(spelling, kTrained);
+    m.attention();
+    m.attention();
+    const std::filesystem::path path = folder.write("model.onnx", m.bytes());
+    LoadOptions options;
+    options.pack_cache = false;
+    for (const bool naive : {false, true}) {
+      options.context_length = kContext;
+      options.naive = naive;
+      const Result<Model> refused = Model::load(path.string(), options);
+      ASSERT_FALSE(refused.is_ok());
+      EXPECT_NE(refused.status().message().find("which is another one for the same token where the step ends later"),
+                std::string::npos)
+          << refused.status().message();
+      options.context_length = kTrained;
+      EXPECT_TRUE(Model::load(path.string(), options).is_ok());
+    }
   }
 }
 

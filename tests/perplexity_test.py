@@ -60,6 +60,16 @@ class PerplexityTest(CliTest):
             got = self.measure(folder, text, SITU_DISABLE_PASSES=passes)
             self.assertAlmostEqual(got["mean_nll"], expected["mean_nll"], delta=1e-4)
 
+    def test_beyond_all_numbers(self):
+        spec, weights, folder = self.write("llama")
+        weights["head"] = weights["head"] * 1e5
+        tiny_exports.write_weights(spec, weights, folder)
+        path = self.folder / "text.txt"
+        path.write_text(text_of(range(20)))
+        run = Run("perplexity", folder, path, "--json")
+        self.assertIsNone(json.loads(run.out)["perplexity"])
+        self.assertEqual(run.err, f"situ: note: {path}: the perplexity is beyond all numbers: infinite, which JSON has as null\n")
+
     def test_of_an_answer(self):
         spec, weights, folder = self.write("llama")
         prompt = [5, 6, 7, 8]

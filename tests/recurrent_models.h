@@ -291,6 +291,7 @@ class RecurrentModel {
     kDynamic,      // factors that are made of the length
     kEvery,        // one or the other, by every other length
     kPast,         // by P alone
+    kUnknown,      // by the largest of position_ids, of TopK
   };
   // Before attention: it turns queries and keys by tables [S, E / 2] that are other ones for more than `trained`
   // tokens.
@@ -311,8 +312,8 @@ class RecurrentModel {
     const auto floats = [&](std::vector<float> v, std::vector<int64_t> dims) {
       return constant(DType::kF32, dims, onnx::test::raw(v));
     };
-    const bool by_position =
-        spelling == LongRope::kPositions || spelling == LongRope::kMoved || spelling == LongRope::kRows;
+    const bool by_position = spelling == LongRope::kPositions || spelling == LongRope::kMoved ||
+                             spelling == LongRope::kRows || spelling == LongRope::kUnknown;
     const bool by_mask = spelling == LongRope::kWhereTables || spelling == LongRope::kConstants;
     std::string positions, total, past;
     if (by_position) {
@@ -401,6 +402,12 @@ class RecurrentModel {
                                       floats(far, {half}), floats(near, {half})}));
       case LongRope::kPast:
         return tables_of(op("Where", {op("Less", {past, scalar(trained)}), floats(near, {half}), floats(far, {half})}));
+      case LongRope::kUnknown: {
+        const std::string largest = name();
+        g_.nodes.push_back(onnx::test::node("TopK", {positions, i64({1})}, {largest, name()}, {}, "/TopK"));
+        return tables_of(
+            op("Where", {op("Less", {largest, scalar(trained)}), floats(near, {half}), floats(far, {half})}));
+      }
       case LongRope::kConstants: {
         const std::string factors = op("If", {is_long}, {branch("t", far, false, 1), branch("e", near, false, 1)});
         return tables_of(factors);

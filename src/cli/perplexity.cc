@@ -1,8 +1,10 @@
 // `situ perplexity`: how well a model foretells a text file.
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/terminal.h"
 
 namespace situ::cli {
 
@@ -29,6 +31,10 @@ int perplexity(const PerplexityArguments& a) {
                 static_cast<long long>(p->bytes_copied));
     return 0;
   }
+  if (!std::isfinite(p->value()))
+    std::fprintf(
+        stderr, "situ: note: %s: %s: infinite, which JSON has as null\n", one_line(a.file).c_str(),
+        std::isfinite(p->mean_nll) ? "the perplexity is beyond all numbers" : "a token of the text has probability 0");
   const nlohmann::ordered_json j{
       {"perplexity", p->value()},  {"mean_nll", p->mean_nll},         {"tokens", p->tokens},
       {"tokens_per_second", rate}, {"bytes_copied", p->bytes_copied}, {"peak_rss_mib", peak_rss_mib()}};

@@ -161,6 +161,7 @@ class Finder {
       if (eligible(x) && shape_is_const(graph_.values[x].info.shape)) {
         const std::vector<int64_t> turns = values_.often(x);
         lengths.insert(turns.begin(), turns.end());
+        if (turns.empty()) lengths.insert(turn_between_ends(x));
         const int p = graph_.values[x].producer;
         if (!turns.empty() && (nearest == kNoValue || p > graph_.values[nearest].producer)) nearest = x;
       }
@@ -174,6 +175,27 @@ class Finder {
     return std::any_of(lengths.begin(), lengths.end(), [&](int64_t n) { return other_in_longer(v, n - 2); })
                ? too_often(nearest, v)
                : Status::ok();
+  }
+
+  // A length at which `v`, whose rule is not known, becomes another one for some lengths, if it is another one at the
+  // longest than at the shortest; else the longest.
+  int64_t turn_between_ends(ValueId v) {
+    const auto at = [&](int64_t length) {
+      return context_.phase == Phase::kFirst ? lengths_.host_value(v, length, 0)
+                                             : lengths_.host_value(v, 1, length - 1);
+    };
+    int64_t before = 1, behind = context_.length;
+    if (behind <= before) return behind;
+    const Result<Tensor> shortest = at(before), longest = at(behind);
+    if (!shortest.is_ok() || !longest.is_ok() || same_entries(*shortest, *longest)) return behind;
+    while (behind - before > 1) {
+      const int64_t middle = before + (behind - before) / 2;
+      const Result<Tensor> there = at(middle);
+      (there.is_ok() && same_entries(*there, *shortest) ? before : behind) = middle;
+    }
+    if (behind == context_.length) return behind;
+    const Result<Tensor> here = at(behind), next = at(behind + 1);
+    return here.is_ok() && next.is_ok() && same_entries(*here, *next) ? behind : context_.length;
   }
 
   bool with_each_length(ValueId v) {
