@@ -12,7 +12,7 @@ import numpy as np
 import tiny_exports
 import tiny_models
 from cli_case import CliTest, Run, main
-from sweep import SWEEPING
+from sweep import SWEEPING, some
 
 LENGTH = 3 * tiny_models.CONTEXT  # of prompt and answer: past the end of every table of positions
 PROMPT = 30
@@ -34,8 +34,8 @@ def weights_for(spec, windowed):
 
 class WindowTest(CliTest):
     def test_equals_the_oracle(self):
-        for i, (name, window, sink) in enumerate((("llama", 7, 0), ("multi-query", 20, 3), ("interleaved", 1, 2), ("bloom", 5, 0), ("bloom", 6, 3), ("alibi", 9, 0), ("alibi", 4, 2), ("relative", 9, 0), ("relative-later", 7, 0), ("relative-later", 50, 0),
-                                   ("genai", 6, 1), ("genai-window", 9, 0), ("genai-window", 9, 3), ("genai-window", 3, 2), ("window", 4, 2), ("window", 1000, 3), ("genai-partial", 12, 0), ("opset23-causal", 8, 2))):
+        for i, (name, window, sink) in enumerate(some((("llama", 7, 0), ("multi-query", 20, 3), ("interleaved", 1, 2), ("bloom", 5, 0), ("bloom", 6, 3), ("alibi", 9, 0), ("alibi", 4, 2), ("relative", 9, 0), ("relative-later", 7, 0), ("relative-later", 50, 0),
+                                   ("genai", 6, 1), ("genai-window", 9, 0), ("genai-window", 9, 3), ("genai-window", 3, 2), ("window", 4, 2), ("window", 1000, 3), ("genai-partial", 12, 0), ("opset23-causal", 8, 2)), 3)):
             spec = spec_of(name)
             limits = not spec.window or window < spec.window  # a window of its own that is no wider hides the first tokens too
             windowed = replace(spec, window=window, sink=sink) if limits else spec
