@@ -49,7 +49,7 @@ class Mixture:
     old_dims: bool = False   # the last two dims of weights have each other's names
     style: str = ""          # plain operators: a loop of unfused_experts.py, or "all" that compute every row
     stored: str = ""         # of plain operators: how weights stand in the file
-    one_by_one: bool = False  # of plain operators: the second choice is the best of what the first one left
+    one_by_one: str = ""  # of plain operators: the second choice is the best of what the first one left, "struck out" of the scores or not
 
     def attribute(self, name, default):
         return dict(self.attributes).get(name, default)
@@ -82,7 +82,7 @@ UNFUSED = [
     Mixture("loop, 4 bits", style="index_add", third=True, bits=4, block=16, zeros=True, bias=True),
     Mixture("loop, nf4", style="index_add", third=True, bits=4, block=16, stored="nf4", bias=True),
     Mixture("loop, 8 bits", style="scatter nd", third=True, bits=8, block=32, experts=3),
-    Mixture("loop, one choice after the other", style="scatter and add", third=True, one_by_one=True),
+    Mixture("loop, one choice after the other", style="scatter and add", third=True, one_by_one="struck out"),
     Mixture("all", style="all", activation="swiglu", fusion=1, bias=True, attributes=(("activation_alpha", 1.702), ("activation_beta", 1.0), ("swiglu_limit", 1.0), ("normalize_routing_weights", 1))),
     Mixture("gathered", style="gathered", third=True, bias=True, attributes=(("normalize_routing_weights", 1),)),
     Mixture("gathered, transposed", style="gathered", stored="transposed", third=True, k=3),
@@ -233,7 +233,8 @@ class Export(tiny_exports.Optimum):
         s = self.mixture
         if s.one_by_one:
             best = self.op("ArgMax", scores, axis=-1, keepdims=1)
-            left = self.op("ScatterElements", scores, best, self.op("Expand", self.f32(-np.inf), self.op("Shape", best)), axis=-1)
+            struck = -np.inf if s.one_by_one == "struck out" else 0
+            left = self.op("ScatterElements", scores, best, self.op("Expand", self.f32(struck), self.op("Shape", best)), axis=-1)
             index = self.op("Concat", best, self.op("ArgMax", left, axis=-1, keepdims=1), axis=-1)
             weights = self.op("GatherElements", self.op("Softmax", scores, axis=-1), index, axis=-1)
         else:
@@ -467,6 +468,13 @@ class ExpertsTest(CliTest):
                 self.assertEqual((run.code, run.out), (2, ""), run)
                 self.assertIn(what, run.err)
                 self.assertRegex(run.err, "com.microsoft.Q?MoE '/model/")
+
+    def test_routers_that_may_agree(self):
+        """Rows of a token that is at an expert twice replace each other."""
+        spec = Mixture("agree", style="scatter and add", third=True, one_by_one="not struck out")
+        run = Run("run", self.write(spec, tiny_models.make_weights(DECODER, 1), make_experts(spec, 1)), "--prompt-ids", "5,6,7", "-n", 1)
+        self.assertEqual(run.code, 2, run)
+        self.assertRegex(run.err, "NonZero .*routers may choose one expert twice", run)
 
     def test_an_expert_that_differs(self):
         folder = self.folder / "odd"

@@ -93,8 +93,8 @@ std::optional<LiftedRows> ExpertRows::product_of_bytes(const Values& of_experts)
       return no("rows that go through " + label + " are not rounded by their own range");
     rounded.push_back(round->out[0]);
     const Tensor& w = graph_.values[n.in[1]].constant;
-    if (!w.present() || !w.contiguous() || w.rank() != 2)
-      return no("the weights of " + label + " are no constant [K, N]");
+    if (!w.present() || !w.contiguous() || w.rank() != 2 || (w.type() != DType::kU8 && w.type() != DType::kI8))
+      return no("the weights of " + label + " are no constant [K, N] of bytes");
     k = w.dims()[0];
     columns = w.dims()[1];
   }

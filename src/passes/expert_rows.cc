@@ -442,7 +442,10 @@ std::optional<LiftedRows> ExpertRows::product_of_digits(const Values& of_experts
   }
   Values weights;
   // Digits of a table (MatMulBnb4) that no pack takes: the numbers that they stand for.
-  const bool as_numbers = w.table != DigitTable::kNone && !packs_expert(w);
+  const auto scales = [&](ValueId v) { return graph_.values[producer(v).in[2]].info.type; };
+  const bool alike =
+      std::all_of(of_experts.begin(), of_experts.end(), [&](ValueId v) { return scales(v) == scales(of_experts[0]); });
+  const bool as_numbers = w.table != DigitTable::kNone && (!packs_expert(w) || !alike || pass_disabled("pack_experts"));
   for (size_t e = 0; e < of_experts.size() && as_numbers; ++e) {
     const Result<Tensor> numbers = numbers_of_table(producer(of_experts[e]), w);
     if (!numbers.is_ok()) return no(numbers.status().message());

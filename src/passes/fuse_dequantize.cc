@@ -87,7 +87,7 @@ class Fuser {
     if (axis < 0) axis += 2;
     const int64_t k_axis = transposed ? 1 : 0, rank = q->scales.data.rank();
     if (block > 0) {
-      const bool power = block >= 16 && (block & (block - 1)) == 0;
+      const bool power = block >= 16 && block < int64_t{1} << 31 && (block & (block - 1)) == 0;
       // Blocks beyond K would be filled up to their length.
       if (!power || block > std::max<int64_t>(16, 2 * q->form.k) || rank != 2 || axis != k_axis) return false;
       q->form.block = static_cast<int32_t>(block);
@@ -112,7 +112,7 @@ class Fuser {
     q->form.n = w.dims()[transposed ? 0 : 1];
     q->digits.column = transposed ? q->form.k : 1;
     q->digits.place = transposed ? 1 : q->form.n;
-    return q->form.bits != 0;
+    return q->form.bits != 0 && q->form.k > 0 && q->form.n > 0;
   }
 
   // One scale for each column, or one of all.

@@ -138,7 +138,12 @@ std::optional<std::vector<Dim>> whole_number(const Graph& graph, ValueId v) {
       return std::vector<Dim>{Dim(static_cast<int64_t>(number))};
   }
   const Node* cast = graph.producer(v, "Cast");
-  return cast && !dtype_is_float(graph.values[cast->in[0]].info.type) ? content_of(graph, *cast, 0) : std::nullopt;
+  if (!cast || dtype_is_float(graph.values[cast->in[0]].info.type)) return std::nullopt;
+  std::optional<std::vector<Dim>> content = content_of(graph, *cast, 0);
+  const auto rounded = [](const Dim& d) {
+    return d.is_const() && std::abs(static_cast<double>(d.value())) > kMostWholeFloat;
+  };
+  return content && std::any_of(content->begin(), content->end(), rounded) ? std::nullopt : content;
 }
 
 Status infer_node(PassContext& context, Node& node, std::vector<ValueInfo>& infos) {

@@ -268,6 +268,37 @@ class LoopFinder {
     return rank > 0 && (axis == rank - 1 || axis == -1) &&
            std::all_of(n.in.begin(), n.in.end(), [&](ValueId v) { return router_of(v) && shape(v).back() == Dim(1); });
   }
+  // Whether all numbers of `v` are so low that no router chooses them.
+  bool strikes_out(ValueId v) const {
+    constexpr double kLow = -1e9;
+    const Node* n = graph_.producer(v);
+    while (n && (n->is("Expand") || n->is("Cast") || n->is("Identity") || n->is("Reshape"))) {
+      v = n->in[0];
+      n = graph_.producer(v);
+    }
+    const Attribute* filled = n && n->is("ConstantOfShape") ? n->attr("value") : nullptr;
+    const Tensor* value = filled ? &filled->tensor : &graph_.values[v].constant;
+    if (!value->present()) return false;
+    const std::vector<double> numbers = value->to_f64();
+    return std::all_of(numbers.begin(), numbers.end(), [](double x) { return x <= kLow; });
+  }
+  // Whether what `later` chooses from has the choice of `earlier` struck out.
+  bool differs(const Node& later, const Node& earlier) const {
+    std::vector<ValueId> open{later.in[0]};
+    std::set<ValueId> seen;
+    while (!open.empty() && seen.size() <= kMostMaskNodes) {
+      const ValueId v = open.back();
+      open.pop_back();
+      const Node* n = v == kNoValue || !seen.insert(v).second ? nullptr : graph_.producer(v);
+      if (n == nullptr) continue;
+      const int64_t rank = static_cast<int64_t>(shape(n->out[0]).size()), axis = n->attr_int("axis", 0);
+      if (n->is("ScatterElements") && (axis == -1 || axis == rank - 1) && strikes_out(n->in[2]) &&
+          n->attr_string("reduction", "none") == "none" && router_of(n->in[1]) == &earlier)
+        return true;
+      open.insert(open.end(), n->in.begin(), n->in.end());
+    }
+    return false;
+  }
   // Of how many experts the router chooses; 0: it does not say.
   int64_t choice_of(const Node& router) {
     const Shape& scores = shape(router.in[0]);
@@ -290,6 +321,12 @@ class LoopFinder {
     if (experts == 0) return no("the router does not choose along its last axis");
     for (size_t i = 0; i < chooser.in.size() && several; ++i)
       if (choice_of(*router_of(chooser.in[i])) != experts) return no("routers choose among others");
+    // One router's choices differ. Those of several do where the earlier ones are struck out of what the later ones
+    // choose from; else a token may be at an expert twice, where one row would replace the other.
+    for (size_t i = 1; i < chooser.in.size() && several; ++i)
+      for (size_t j = 0; j < i; ++j)
+        if (!differs(*router_of(chooser.in[i]), *router_of(chooser.in[j])))
+          return no("routers may choose one expert twice");
     if (experts != static_cast<int64_t>(loop->links.size()))
       return no(std::to_string(loop->links.size()) + " of " + std::to_string(experts) + " experts have rows");
     const Shape& index = shape(loop->index);

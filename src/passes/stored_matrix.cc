@@ -111,7 +111,7 @@ StoredMatrix laid_out(const StoredMatrix& w, PassContext* context) {
   const auto floats = [&](const MatrixPart& from, const MatrixPart& wanted) {
     return same_places(from, wanted) ? from.data : booked(from, written_floats(w, from));
   };
-  to.digits.data = digits(w.digits, to.digits, form.k, {form.n, form.blocks(), form.block * form.bits / 8});
+  to.digits.data = digits(w.digits, to.digits, form.k, {form.n, form.blocks(), int64_t{form.block} * form.bits / 8});
   to.scales.data = floats(w.scales, to.scales);
   if (form.zeros == ZeroPoints::kIntegers)
     to.zeros.data = digits(w.zeros, to.zeros, form.blocks(), {form.n, form.column_zero_bytes()});

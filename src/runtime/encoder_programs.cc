@@ -16,7 +16,7 @@ Status IoMemory::reserve(const Plan& plan, const std::string& name) {
   return Status::ok();
 }
 
-Status EncoderRoom::claim(int64_t arena, int64_t more, const std::string& name) {
+Status EncoderRoom::claim(int64_t arena, int64_t more, const std::string& name, bool cuts) {
   if (!budget.is_set) return Status::ok();
   arena = std::max(budget.arena, arena);
   const int64_t needed = arena + *held_bytes + more, slot = states->bytes_per_slot();
@@ -31,7 +31,7 @@ Status EncoderRoom::claim(int64_t arena, int64_t more, const std::string& name) 
                                               " left beside a state of " + std::to_string(states->capacity()) +
                                               " slots of " + std::to_string(slot) + " bytes");
     };
-    if (budget.fixed_slots || slots >= states->capacity()) return no_room();
+    if (!cuts || budget.fixed_slots || slots >= states->capacity()) return no_room();
     while (!states->space(SpaceKind::kAppend).cut(slots))
       if (!prefixes || !prefixes->drop_oldest()) return no_room();
     states->give_back();
@@ -46,13 +46,17 @@ Status EncoderRoom::claim(int64_t arena, int64_t more, const std::string& name) 
 Result<Tensor> EncoderRoom::rows(DType type, const std::vector<int64_t>& dims) {
   struct Held {
     Tensor rows;
-    std::shared_ptr<std::atomic<int64_t>> counted;
-    ~Held() { *counted -= rows.bytes(); }
+    std::shared_ptr<std::atomic<int64_t>> counted, prompts;
+    ~Held() {
+      *counted -= rows.bytes();
+      --*prompts;
+    }
   };
   int64_t bytes = dtype_bytes(type);
   for (const int64_t d : dims) bytes *= d;
-  SITU_RETURN_IF_ERROR(claim(0, bytes, "pictures and sounds of a prompt"));
-  const std::shared_ptr<Held> held(new Held{{}, held_bytes});
+  SITU_RETURN_IF_ERROR(claim(0, bytes, "pictures and sounds of a prompt", *prompts == 0));
+  const std::shared_ptr<Held> held(new Held{{}, held_bytes, prompts});
+  ++*prompts;
   held->rows = Tensor::allocate(type, dims);
   *held_bytes += bytes;
   return Tensor::borrow(type, dims, held->rows.view().data, held);

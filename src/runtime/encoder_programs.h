@@ -39,11 +39,13 @@ struct EncoderRoom {
   PrefixCache* prefixes = nullptr;  // null: there is none
   // What lasts beyond a run: what the host writes for programs, rows that prompts have.
   std::shared_ptr<std::atomic<int64_t>> held_bytes = std::make_shared<std::atomic<int64_t>>(0);
+  std::shared_ptr<std::atomic<int64_t>> prompts = std::make_shared<std::atomic<int64_t>>(0);  // that have rows
   // Before a run whose activations take `arena`, and so many bytes more that last, on the thread that steps: where the
-  // budget has not left them, the state gives its last slots, for ever. Error kNoRoom: sequences have them, or there
-  // are too few.
-  Status claim(int64_t arena, int64_t more, const std::string& name);
-  // Rows of a prompt, claimed, and held as long as anybody has them. Error: claim()'s.
+  // budget has not left them, the state gives its last slots, for ever, where `cuts`. Error kNoRoom: sequences have
+  // them, or there are too few.
+  Status claim(int64_t arena, int64_t more, const std::string& name, bool cuts = true);
+  // Rows of a prompt, claimed, and held as long as anybody has them. Beside those of other prompts no slots are given
+  // for them: they end, and a burst would leave a small state behind. Error: claim()'s.
   Result<Tensor> rows(DType type, const std::vector<int64_t>& dims);
   bool always_suspended = false;  // for tests: at every barrier
   const void* taken_by = nullptr;

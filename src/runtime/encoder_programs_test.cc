@@ -76,11 +76,13 @@ TEST(EncoderRoom, RowsOfPromptsAreCountedAsLongAsTheyLast) {
   other_owner = Tensor();
   EXPECT_EQ(*room.held_bytes, 0);
   EXPECT_TRUE(rows(15).is_ok());
-  // Else the state gives slots, of which a sequence has the last.
+  // Else the state gives slots, of which a sequence has the last; but none beside rows of others, which end.
   room.budget.fixed_slots = false;
   const Result<Tensor> more = rows(20);
   ASSERT_TRUE(more.is_ok()) << more.status().message();
   EXPECT_EQ(states->capacity(), 100 - 13);  // 200 bytes
+  EXPECT_EQ(rows(20).status().code(), Code::kNoRoom);
+  EXPECT_EQ(states->capacity(), 87);
   Sequence all(*states);
   ASSERT_EQ(all.append(87)->length, 87);
   EXPECT_EQ(rows(1).status().code(), Code::kNoRoom);

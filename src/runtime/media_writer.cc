@@ -346,6 +346,7 @@ class MediaWriter::Run : public Encoding {
       src.data += static_cast<int64_t>(r) * rows_->row_bytes();
       move_bytes(dst, src, *room_.ledger);
     }
+    apart_ = Tensor();  // its memory is counted for one run at a time
   }
 
   MediaWriter& writer_;

@@ -68,23 +68,22 @@ Result<std::unique_ptr<TextEncoder>> TextEncoder::create(const ImportedModel& mo
 // Plan, memory and program for steps of so many tokens.
 Status TextEncoder::prepare(int64_t tokens) {
   if (program_ && tokens <= planned_) return Status::ok();
-  planned_ = std::max(tokens, kLeastPlanned);
-  Result<Plan> plan = make_plan(compiled_.graph, compiled_.binding, {planned_, planned_, planned_, planned_});
+  const int64_t planned = std::max(tokens, kLeastPlanned);
+  Result<Plan> plan = make_plan(compiled_.graph, compiled_.binding, {planned, planned, planned, planned});
   if (!plan.is_ok()) return plan.status();
 #ifndef NDEBUG
   SITU_RETURN_IF_ERROR(verify_plan(compiled_.graph, compiled_.binding, *plan, {3}));
 #endif
-  program_.reset();
+  program_.reset();  // where anything fails from here on, the next text begins anew
   memory_ = {};
+  rows_ = Tensor::allocate(compiled_.graph.values[compiled_.binding.rows].info.type, {by_token_ ? planned : 1, width_});
   plan_ = std::move(*plan);
   SITU_RETURN_IF_ERROR(assign(&memory_, ReservedMemory::of(plan_.arena_bytes + plan_.io_bytes + 64, "of activations"))
                            .with_context("a text of " + std::to_string(tokens) + " tokens"));
   const Regions regions{memory_.data(), memory_.data() + plan_.arena_bytes, nullptr};
   SITU_RETURN_IF_ERROR(assign(
       &program_, Program::create(compiled_.graph, compiled_.binding, plan_, compiled_.order, regions, *executor_)));
-
-  rows_ =
-      Tensor::allocate(compiled_.graph.values[compiled_.binding.rows].info.type, {by_token_ ? planned_ : 1, width_});
+  planned_ = planned;
   return Status::ok();
 }
 

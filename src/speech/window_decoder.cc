@@ -155,6 +155,8 @@ Result<std::vector<WindowText>> WindowDecoder::decode(std::span<const Window> wi
       const auto& found = static_cast<WindowSearch&>(*jobs[i]->decoding);
       if (!found.failure().is_ok()) return found.failure();
       const std::vector<BeamSearch::Answer> answers = found.answers_found();
+      if (made[i]->finish_reason == FinishReason::kCancelled) return Status::error(Code::kInterrupted, "interrupted");
+      if (answers.empty()) return Status::error(Code::kNoRoom, "the state has no room for an answer to a window");
       text.ids = answers[0].ids;
       text.log_probability = answers[0].log_probability;
       text.no_speech_prob = found.no_speech();

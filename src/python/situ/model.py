@@ -342,8 +342,8 @@ class AsyncStream(AsyncIterator[Token]):
         return _result(self._stream)
 
     def close(self) -> None:
-        self._let_go()
         self._stream.close()
+        self._let_go()
 
     async def __aenter__(self) -> "AsyncStream":
         return self
@@ -359,10 +359,11 @@ class AsyncStream(AsyncIterator[Token]):
         self._closed = True
         with contextlib.suppress(SituError):
             self._stream.notify(-1)
-        if _may_touch(self._loop):
-            _forget(self._loop, self._event)
-        else:
-            self._loop.call_soon_threadsafe(_forget, self._loop, self._event)
+        if not _may_touch(self._loop):
+            with contextlib.suppress(RuntimeError):  # it was closed meanwhile
+                self._loop.call_soon_threadsafe(_forget, self._loop, self._event)
+                return
+        _forget(self._loop, self._event)
 
     def __del__(self) -> None:
         self._let_go()
@@ -375,6 +376,8 @@ def _note_news(event: int, news: asyncio.Event) -> None:
 
 def _may_touch(loop: asyncio.AbstractEventLoop) -> bool:
     """Whether its readers may be changed by this thread: a stream may be dropped by any."""
+    if loop.is_closed():
+        return True  # it has none any more
     try:
         return asyncio.get_running_loop() is loop
     except RuntimeError:
