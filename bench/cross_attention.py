@@ -130,6 +130,7 @@ def main():
     a = parser.parse_args()
     write_models(a.folder)
     import machine
+    import tables
     runs = {form: [] for form in FORMS}
     for _ in range(a.reps + 1):  # the first is not counted: it packs weights and fills the cache of files
         for form in FORMS:
@@ -138,9 +139,7 @@ def main():
               "forms": {form: {key: [r[key] for r in of[1:]] for key in of[0] if key != "output_ids"} for form, of in runs.items()}}
     for form, of in report["forms"].items():
         print(form, of, flush=True)
-    file = a.results / machine.slug(machine.name()) / "cross_attention.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    tables.write_results(a.results, "cross_attention", report)
     ids = [r["output_ids"] for of in runs.values() for r in of]
     if any(i != ids[0] for i in ids):
         sys.exit("cross_attention: the forms give different tokens")

@@ -250,14 +250,13 @@ def main():
         json.dump(situ(a) if a.loop == "situ" else ort_loop(a, {"ort-slice": ort_slice, "ort-buffer": ort_buffer}[a.loop]), sys.stdout)
         return 0
     import machine
+    import tables
     report = {"machine": machine.name(), "date": time.strftime("%Y-%m-%d"), "threads": a.threads, "model": "llama-8b", "layers": a.layers,
               "keys": LENGTH, "window": WINDOW, "past": a.past, "tokens": a.tokens, "loops": {}}
-    file = a.results / machine.slug(machine.name()) / "fixed_window.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
     for loop in LOOPS:
         report["loops"][loop] = run(a, loop)
         print(loop, {k: v for k, v in report["loops"][loop].items() if k != "ids"}, flush=True)
-        file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        tables.write_results(a.results, "fixed_window", report)
     ids = [r["ids"] for r in report["loops"].values() if "ids" in r]
     return 0 if all(i == ids[0] for i in ids) else 1
 

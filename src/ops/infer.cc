@@ -57,9 +57,7 @@ Status broadcast(InferContext& c, const Shape& a, const Shape& b, Shape* result)
     const Dim y = i + b.size() < rank ? Dim(1) : b[i + b.size() - rank];
     if (x == Dim(1)) {
       shape[i] = y;
-    } else if (y == Dim(1)) {
-      shape[i] = x;
-    } else if (x == y) {
+    } else if (y == Dim(1) || x == y) {
       shape[i] = x;
     } else {
       const std::string what = "broadcast of " + shape_str(a) + " and " + shape_str(b);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/packed_layout.h"
 #include "passes/stored_matrix.h"
 
 namespace situ {
@@ -173,15 +172,12 @@ class QuantisedWriter {
 
   // Rows that no blocks of 16 and more divide: the numbers as floats, [K, N].
   Status bnb4_floats(int64_t k, int64_t n, int64_t block, DigitTable table) {
-    const auto* digits = graph_.values[n_.in[1]].constant.view().as<const uint8_t>();
-    const std::vector<double> scales = graph_.values[n_.in[2]].constant.to_f64();
+    std::vector<float> numbers(static_cast<size_t>(k * n));
+    write_numbers(table, true, block, graph_.values[n_.in[1]].constant, graph_.values[n_.in[2]].constant, numbers);
     const bool rows_of_k = n_.attr_int("transB", 1) != 0;
     const Tensor w = Tensor::allocate(DType::kF32, {k, n});
-    for (int64_t i = 0; i < k * n; ++i) {
-      const int digit = digits[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15;
-      w.view().as<float>()[rows_of_k ? i % k * n + i / k : i] =
-          digits_of(table)[digit] * static_cast<float>(scales[static_cast<size_t>(i / block)]);
-    }
+    for (int64_t i = 0; i < k * n; ++i)
+      w.view().as<float>()[rows_of_k ? i % k * n + i / k : i] = numbers[static_cast<size_t>(i)];
     ValueId v = graph_.add_constant(n_.name + "/floats", w);
     if (const DType type = info(n_.in[0]).type; type != DType::kF32) v = builder_.cast(v, type);
     builder_.op("MatMul", {n_.in[0], v}, n_.out[0]);

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/packed_layout.h"
 #include "ops/op.h"
 #include "passes/node_key.h"
 #include "passes/pack_store.h"
 #include "passes/row_sample.h"
+#include "passes/stored_matrix.h"
 
 namespace situ {
 namespace {
@@ -417,14 +417,8 @@ Result<Tensor> ExpertRows::room(DType type, const std::vector<int64_t>& dims) co
 Result<Tensor> ExpertRows::numbers_of_table(const Node& n, const QuantisedMatrix& w) const {
   Result<Tensor> numbers = room(DType::kF32, {w.n, w.k});
   if (!numbers.is_ok() || dry()) return numbers;
-  const auto* digits = graph_.values[n.in[1]].constant.view().as<const uint8_t>();
-  const std::vector<double> scales = graph_.values[n.in[2]].constant.to_f64();
-  const int first = w.high_first ? 4 : 0;
-  for (int64_t i = 0; i < w.n * w.k; ++i) {
-    const int digit = digits[i / 2] >> (i % 2 == 0 ? first : 4 - first) & 15;
-    const auto scale = static_cast<float>(scales[static_cast<size_t>(i / w.block)]);
-    numbers->view().as<float>()[i] = digits_of(w.table)[digit] * scale;
-  }
+  write_numbers(w.table, w.high_first, w.block, graph_.values[n.in[1]].constant, graph_.values[n.in[2]].constant,
+                {numbers->view().as<float>(), static_cast<size_t>(numbers->count())});
   return numbers;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/packed_layout.h"
 #include "passes/builder.h"
 #include "passes/pack_store.h"
 #include "passes/pass.h"
@@ -117,6 +118,16 @@ StoredMatrix laid_out(const StoredMatrix& w, PassContext* context) {
     to.zeros.data = digits(w.zeros, to.zeros, form.blocks(), {form.n, form.column_zero_bytes()});
   if (form.zeros == ZeroPoints::kFloats) to.zeros.data = floats(w.zeros, to.zeros);
   return to;
+}
+
+void write_numbers(DigitTable table, bool high_first, int64_t block, const Tensor& digits, const Tensor& scales,
+                   std::span<float> numbers) {
+  const auto* bytes = digits.view().as<const uint8_t>();
+  const std::vector<double> of_blocks = scales.to_f64();
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const int digit = bytes[i / 2] >> ((i % 2 == 0) == high_first ? 4 : 0) & 15;
+    numbers[i] = digits_of(table)[digit] * static_cast<float>(of_blocks[i / static_cast<size_t>(block)]);
+  }
 }
 
 void write_product(Graph& graph, Builder& builder, const std::string& name, ValueId x, const StoredMatrix& w,

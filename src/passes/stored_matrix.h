@@ -2,6 +2,7 @@
 // has: every spelling is written down as one of these, and becomes what MatMulNBits and the packs read.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,11 @@ StoredMatrix stored_matrix(const Graph& graph, const Node& product);
 // The same as MatMulNBits has it: parts that lie so already as they are, others written anew; with a context what is
 // written is booked, and pages of the file behind it are given back.
 StoredMatrix laid_out(const StoredMatrix& w, PassContext* context = nullptr);
+
+// What digits of a table stand for, one after the other, as many as `numbers` takes: of two in a byte the higher one
+// first if `high_first`, a scale for each `block` of them.
+void write_numbers(DigitTable table, bool high_first, int64_t block, const Tensor& digits, const Tensor& scales,
+                   std::span<float> numbers);
 
 // y = x * w^T + bias: writes a MatMulNBits on `w`, which is laid out. Constants are called after `name`.
 void write_product(Graph& graph, Builder& builder, const std::string& name, ValueId x, const StoredMatrix& w,
