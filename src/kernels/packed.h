@@ -356,7 +356,9 @@ SITU_INLINE void packed_float(const PackedLayout& w, const PackedRows& rows, int
       for (int v = 0; v < V; ++v) {
         const uint8_t* p = record + line_offset(w, v0 + v) + line * 64;
         const VecU words = (VecU)packed_line(p);
-        if (R <= 2) __builtin_prefetch(p + kPrefetchBytes);
+        // Into the second cache and farther than bytes are: these loops take as long as memory does, and a matrix of
+        // an expert begins anywhere (4 of 48 layers of Qwen3-30B-A3B 6.2 to 5.7 ms a token).
+        if (R <= 2) __builtin_prefetch(p + 2 * kPrefetchBytes, 0, 2);
 #pragma GCC unroll 8
         for (int i = 0; i < kDigits; ++i) {
           const VecF digit = packed_digit<Bits, Z>(words, i, w.table);
