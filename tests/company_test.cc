@@ -327,7 +327,7 @@ TEST_P(OneModel, APromptThatFitsNoMoreIsRefused) {
   first.options.ignore_eos = true;
   first.priority = 1;
   second.prompt = Prompt(some_tokens(40, 2));
-  Space& slots = served.in_place->states().space(SpaceKind::kAppend);
+  Space& slots = const_cast<StatePool&>(served.in_place->states()).space(SpaceKind::kAppend);
   std::vector<Ticket> tickets;
   impl_of(model).between_steps([&] {  // both begin with the same step
     for (const Request& r : {first, second}) tickets.push_back(model.submit(r).value());

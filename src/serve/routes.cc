@@ -77,11 +77,11 @@ std::span<const RouteEntry> route_entries() {
   return entries;
 }
 
-void Server::live(Call& call) { respond(call, 200, {{"status", "ok"}}); }
+void Server::live(Call& call) { respond_json(call, 200, R"({"status":"ok"})"); }
 
 void Server::ready(Call& call) {
   const char* status = stopping_ ? "stopping" : loaded_ ? "ok" : "loading";
-  respond(call, loaded_ && !stopping_ ? 200 : 503, {{"status", status}});
+  respond_json(call, loaded_ && !stopping_ ? 200 : 503, std::string(R"({"status":")") + status + "\"}");
 }
 
 void Server::list_models(Call& call) {

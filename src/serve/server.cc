@@ -577,17 +577,19 @@ void Server::respond_text(Call& call, int status, const char* type, std::string_
   call.status = status;
 }
 
-void Server::respond(Call& call, int status, const Json& body) {
+void Server::respond(Call& call, int status, const Json& body) { respond_json(call, status, json_text(body)); }
+
+void Server::respond_json(Call& call, int status, std::string_view body) {
   Headers more;
   if (status == 503) more.emplace_back("retry-after", kRetrySeconds);
   if (status == 405) more.emplace_back("allow", call.allowed);
   if (status == 401) more.emplace_back("www-authenticate", "Bearer");
-  respond_text(call, status, kJson, json_text(body), std::move(more));
+  respond_text(call, status, kJson, body, std::move(more));
 }
 
 void Server::refuse_call(Call& call, const Fault& fault) {
   if (call.finish.empty()) call.finish = "refused";
-  respond(call, fault.status, to_json(fault));
+  respond_json(call, fault.status, text_of_fault(fault));
 }
 
 bool Server::begin_events(Call& call) {

@@ -118,6 +118,7 @@ class Server final : HttpHandler, Client {
   void for_call(Call& call, const Work& work) noexcept;
   Headers headers_of(const Call& call, const char* type) const;
   void respond(Call& call, int status, const Json& body) override;
+  void respond_json(Call& call, int status, std::string_view body);
   void respond_text(Call& call, int status, const char* type, std::string_view text, Headers more = {});
   void refuse_call(Call& call, const Fault& fault);
   bool begin_events(Call& call) override;
