@@ -24,6 +24,8 @@ from engines import prompt_ids  # noqa: E402
 from engines.openvino import CACHE_GB, VOCABULARY  # noqa: E402
 from engines.situ import situ  # noqa: E402
 
+SHARES = (50, 95, 99)
+
 
 class Random64:
     """std::mt19937_64 with seed 0, by which `situ bench` draws."""
@@ -60,11 +62,6 @@ def draw(count, prompt, answer, rate):
         if rate:
             at -= math.log1p(-chance) / rate
     return asked
-
-
-def percentiles(values):
-    values = sorted(values)
-    return {f"p{p}": values[min(len(values) - 1, int(p / 100 * len(values)))] if values else 0 for p in (50, 95, 99)}
 
 
 class OpenVino:
@@ -122,7 +119,7 @@ def measured_openvino(a):
         engine.run(asked)
         rate = a.share * a.requests / engine.run(asked)[0]
     seconds, first, between = engine.run(draw(a.requests, a.prompt, a.answer, rate))
-    return rate, {"version": importlib.metadata.version("openvino-genai"), "seconds": seconds, "ttft_ms": percentiles(first), "itl_ms": percentiles(between)}
+    return rate, {"version": importlib.metadata.version("openvino-genai"), "seconds": seconds, "ttft_ms": tables.percentiles(first, SHARES), "itl_ms": tables.percentiles(between, SHARES)}
 
 
 def measured_situ(a, rate):

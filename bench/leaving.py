@@ -16,6 +16,10 @@ import subprocess
 import threading
 import time
 
+import tables
+
+SHARES = (50, 90, 100)
+
 
 class Watched:
     """A server whose log is read as it comes."""
@@ -60,11 +64,6 @@ def leave(server, metrics, stream, behind, reset):
     return 1000 * (server.cancelled[-1] - gone), 1000 * (free - gone)
 
 
-def percentiles(values):
-    values = sorted(values)
-    return {p: round(values[min(len(values) - 1, len(values) * p // 100)], 2) for p in (50, 90, 100)}
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
@@ -76,7 +75,7 @@ def main():
     for name, stream, behind in (("stream", True, b""), ("whole", False, b""), ("whole, and a request behind it", False, b"GET /health HTTP/1.1\r\n")):
         for reset in (False, True):
             rows = [leave(server, metrics, stream, behind, reset) for _ in range(a.rounds)]
-            print(json.dumps({"client": name, "goes": "by a reset" if reset else "by a close", "cancelled_ms": percentiles(r[0] for r in rows), "free_ms": percentiles(r[1] for r in rows)}), flush=True)
+            print(json.dumps({"client": name, "goes": "by a reset" if reset else "by a close", "cancelled_ms": tables.percentiles((r[0] for r in rows), SHARES), "free_ms": tables.percentiles((r[1] for r in rows), SHARES)}), flush=True)
     server.process.terminate()
     server.process.wait()
 

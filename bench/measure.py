@@ -8,13 +8,13 @@ repetition, each measurement in a process of its own. An engine that fails, or i
 Run it while the machine has nothing else to do.
 """
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
 
 import compare
 import machine
+import tables
 from engines import situ
 
 RESULTS = Path(__file__).parent / "results"
@@ -85,13 +85,10 @@ def main():
     parser.add_argument("--engines", type=compare.engine_names, default=ENGINES)
     parser.add_argument("--results", type=Path, default=RESULTS)
     a = parser.parse_args()
-    folder = a.results / machine.slug(machine.name())
-    folder.mkdir(parents=True, exist_ok=True)
     for name in a.only:
-        file = folder / f"{name}.json"
-        before = json.loads(file.read_text(encoding="utf-8"))["engines"] if name in RUNS and file.exists() else {}
+        before = (tables.earlier_results(a.results, name) or {"engines": {}})["engines"] if name in RUNS else {}
         for report in measured(name, RUNS[name], a, before) if name in RUNS else [measured_naive(a)]:
-            file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")  # what there is, should this be ended early
+            tables.write_results(a.results, name, report)  # what there is, should this be ended early
     return 0
 
 

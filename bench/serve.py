@@ -104,8 +104,8 @@ def cpu_of(pid):
     return cpu_seconds(f"/proc/{pid}/stat"), http
 
 
-def percentile(values, share):
-    return round(1000 * sorted(values)[min(len(values) - 1, int(share * len(values)))], 2) if values else None
+def in_ms(seconds):
+    return tables.percentiles((1000 * s for s in seconds), (50, 90, 99))
 
 
 def measure(name, pid, what, load):
@@ -113,7 +113,7 @@ def measure(name, pid, what, load):
     figures = asyncio.run(load())
     took, after, now = time.monotonic() - start, cpu_of(pid), resource.getrusage(resource.RUSAGE_SELF)
     row = {"server": name, **what, "requests": figures.requests, "seconds": round(took, 1), "tokens_per_second": round(figures.tokens / took, 1), "requests_per_second": round(figures.requests / took, 3),
-           "first_ms": {f"p{p}": percentile(figures.first, p / 100) for p in (50, 90, 99)}, "between_ms": {f"p{p}": percentile(figures.between, p / 100) for p in (50, 90, 99)},
+           "first_ms": in_ms(figures.first), "between_ms": in_ms(figures.between),
            "cpu_s": {"client": round(now.ru_utime + now.ru_stime - mine.ru_utime - mine.ru_stime, 2), "server": round(after[0] - before[0], 2), "http": round(after[1] - before[1], 2)}}
     print(json.dumps(row), flush=True)
     return row

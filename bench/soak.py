@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Whether a server keeps anything of what it has answered: soak.py MODEL [--minutes 30] [--clients 32] [--situ build/situ]
+"""Whether a server keeps anything of what it has answered: soak.py MODEL [--minutes 30] [--clients 32] [--slots 4096] [--situ build/situ]
 
-Clients ask for streams and whole answers of all lengths; a third goes before it is answered, by a close or a reset. Once a minute, and at the
-end with nobody there, a line: requests, resident MiB, descriptors, threads, slots in use. Ends with 1 where descriptors, threads or slots have
-become more, or the resident set is more than 5% above that after the first tenth of the time.
+Clients ask for streams and whole answers of all lengths; a third goes before it is answered, by a close or a reset. The state is so small that
+requests and kept prompts fill it at once: what it grows by would hide what is lost. Once a minute, and at the end with nobody there, a line:
+requests, resident MiB, descriptors, threads, slots in use. Ends with 1 where descriptors, threads or slots have become more, or the resident set
+is more than 5% above that after the first tenth of the time.
 """
 
 import argparse
@@ -80,10 +81,11 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--slots", type=int, default=4096)
     parser.add_argument("--situ", default="build/situ")
     a = parser.parse_args()
     port = free_port()
-    with Running([a.situ, "serve", a.model, "--port", str(port)], port) as server:
+    with Running([a.situ, "serve", a.model, "--port", str(port), "--slots", str(a.slots)], port) as server:
         pid = server.process.pid
         asyncio.run(ask(port, random.Random(2)))
         before = figures(pid, port)

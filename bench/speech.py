@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 import machine
+import tables
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("SITU_SHARED") or ROOT.parent / "shared")
@@ -136,14 +137,12 @@ def main():
     if a.check:
         made.pop("minutes")
         a.reps = 1
-    file = a.results / machine.slug(machine.name()) / "speech.json"
-    before = json.loads(file.read_text(encoding="utf-8"))["transcribers"] if file.exists() else {}
+    before = (tables.earlier_results(a.results, "speech") or {"transcribers": {}})["transcribers"]
     report = {"machine": machine.name(), "date": time.strftime("%Y-%m-%d"), "threads": a.threads, "reps": a.reps, "seconds": {name: s for name, (_, _, s) in made.items()},
               "transcribers": {e: {"samples": []} if e in a.engines else before.get(e, {"reason": "not measured on this machine"}) for e in ENGINES}}
     for _ in measured(a, report, made):
         if not a.check:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")  # what there is, should this be ended early
+            tables.write_results(a.results, "speech", report)  # what there is, should this be ended early
     return 0
 
 

@@ -443,9 +443,26 @@ def arrival_lines(run):
     return lines
 
 
+def percentiles(values, shares):
+    """{"p50": ..}: of each share the value that so many percent are not above; None where there are no values."""
+    values = sorted(values)
+    return {f"p{p}": round(values[min(len(values) - 1, len(values) * p // 100)], 2) if values else None for p in shares}
+
+
+def results_file(results, name, of):
+    """RESULTS/MACHINE/NAME.json."""
+    return Path(results) / machine.slug(of) / f"{name}.json"
+
+
+def earlier_results(results, name):
+    """What was measured on this machine before; None: nothing."""
+    file = results_file(results, name, machine.name())
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+
+
 def write_results(results, name, report):
-    """Of this machine, into RESULTS/MACHINE/NAME.json."""
-    file = Path(results) / machine.slug(report["machine"]) / f"{name}.json"
+    """Of the machine that the report names."""
+    file = results_file(results, name, report["machine"])
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 

@@ -12,7 +12,6 @@ which others took least counts. --check: once, and nothing is written. --json pr
 """
 import argparse
 import json
-import os
 import struct
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 import machine
+import tables
 import vision_models
 from vision_models import SHAPES
 
@@ -189,13 +189,11 @@ def main():
     a.reps = 1 if a.check else a.reps
     for model in {CASES[case][0] for case in a.only}:
         vision_models.make(a.models, model)
-    file = a.results / machine.slug(machine.name()) / "vision.json"
-    before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"cases": {}}
+    before = tables.earlier_results(a.results, "vision") or {"cases": {}}
     report = {"machine": machine.name(), "date": time.strftime("%Y-%m-%d"), "threads": a.threads, "reps": a.reps, "ort": before.get("ort", ""), "cases": before["cases"]}
     for _ in measured(a, report):
         if not a.check:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")  # what there is, should this be ended early
+            tables.write_results(a.results, "vision", report)  # what there is, should this be ended early
     if a.json:
         print(json.dumps(report))
     ids = {case: {s["id"] for of in of_case["engines"].values() for s in of.get("samples", [])} for case, of_case in report["cases"].items()}

@@ -313,6 +313,39 @@ TEST_P(OneModel, WhoGivesWayAtTheEndOfTheStateEndsThere) {
   }
 }
 
+// Programs of encoders take what they need from the end of the state: it may have become too short for a prompt that
+// gave way before it was read. That has no answer, not an empty one.
+TEST_P(OneModel, APromptThatFitsNoMoreIsRefused) {
+  LoadOptions options;
+  options.context_length = options.slots = 64;
+  options.chunk = options.threads = 1;
+  Model model = load(options);
+  Served& served = impl_of(model);
+  Request first, second;
+  first.prompt = Prompt(some_tokens(3, 1));
+  first.options.max_new_tokens = 60;
+  first.options.ignore_eos = true;
+  first.priority = 1;
+  second.prompt = Prompt(some_tokens(40, 2));
+  Space& slots = const_cast<StatePool&>(served.in_place->states()).space(SpaceKind::kAppend);
+  std::vector<Ticket> tickets;
+  impl_of(model).between_steps([&] {  // both begin with the same step
+    for (const Request& r : {first, second}) tickets.push_back(model.submit(r).value());
+    tickets[0].on_ready([&] {  // by the scheduler's thread, after a step
+      while (served.waiting == 1 && served.running == 1 && slots.capacity() >= 40 && slots.cut(1)) {
+      }
+    });
+    return true;
+  });
+  EXPECT_TRUE(tickets[0].result().is_ok());
+  const Result<Generation> refused = tickets[1].result();
+  EXPECT_EQ(model.stats().preemptions, 1);
+  EXPECT_EQ(refused.status().code(), Code::kNoRoom);
+  EXPECT_NE(refused.status().message().find("a prompt of 40 tokens does not fit the state of 39 slots"),
+            std::string::npos)
+      << refused.status().message();
+}
+
 // Where attention is not recognised choices are fed one after the other; each may fill the state.
 TEST_P(OneModel, ChoicesThatShareNothingAreAsAlone) {
   setenv("SITU_DISABLE_PASSES", "recognise_attention", 1);

@@ -42,7 +42,9 @@ class KindsTest(ServeCase):
             models.append(tiny_vision.with_words(SHARED / "models" / "vlm" / "llava", cls.folder / "llava"))
         config = cls.folder / "kinds.toml"
         config.write_text("[limits]\nimage-pixels = 1000000\ntexts = 40\n")
-        cls.server = Server(*models, "--port", 0, "--config", config, "--media-memory", 500_000)
+        cls.media = cls.folder / "media"
+        cls.media.mkdir()
+        cls.server = Server(*models, "--port", 0, "--config", config, "--media-memory", 500_000, "--media-path", cls.media)
 
     def embed(self, input, **fields):
         return self.server.ask("POST", "/v1/embeddings", {"input": input, **fields})
@@ -99,8 +101,8 @@ class KindsTest(ServeCase):
         self.assertEqual([m["name"] for m in json.loads(answer.readline()[6:])["models"]][:3], ["model", "encoder", "pairs"])
         connection.close()
 
-    def picture(self, width, height, count=1):
-        image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(png(width, height)).decode()}}
+    def picture(self, width, height, count=1, url=None):
+        image = {"type": "image_url", "image_url": {"url": url or "data:image/png;base64," + base64.b64encode(png(width, height)).decode()}}
         return self.server.ask("POST", "/v1/chat/completions", {"model": "llava", "max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "text", "text": "a"}] + [image] * count}]})
 
     def test_pixels_in_flight(self):
@@ -114,6 +116,27 @@ class KindsTest(ServeCase):
         for _ in range(10):  # what was taken was given back
             self.assertEqual(self.picture(100, 100)[0].status, 200)
         self.error(self.server.ask("POST", "/tokenize", "a" * 500_001), 503)
+
+    def test_files(self):
+        """Below the folder of media, with the limits of those that come in bodies."""
+        if not (self.folder / "llava").exists():
+            self.skipTest(f"{SHARED} is not there")
+        for name, size in (("a b.png", (100, 100)), ("%41.png", (10, 10)), ("large.png", (300, 300)), ("huge.png", (1100, 1000))):
+            (self.media / name).write_bytes(png(*size))
+        (self.media / "long.png").write_bytes(png(10, 10) + bytes(1 << 20))
+        (self.folder / "outside.png").write_bytes(png(10, 10))
+        (self.media / "link.png").symlink_to(self.folder / "outside.png")
+        wanted = self.picture(100, 100)[1]["choices"]
+        for url in ("file:a b.png", "file://a%20b.png", (self.media / "a b.png").as_uri(), f"file:{self.media}/../media/a%20b.png"):
+            answer = self.picture(0, 0, url=url)
+            self.assertEqual((answer[0].status, answer[1].get("choices")), (200, wanted), answer[1])
+        self.assertEqual(self.picture(0, 0, url="file:%41.png")[0].status, 200)
+        self.error(self.picture(0, 0, url="file:large.png"), 503, code="overloaded")
+        self.error(self.picture(0, 0, url="file:huge.png"), 400, param="messages", code="limit_exceeded", words=("'image-pixels'",))
+        self.error(self.picture(0, 0, url="file:long.png"), 503, code="overloaded")
+        for url in ("file:../outside.png", f"file://{self.folder}/outside.png", "file:link.png", "file:none.png", "file:", "file:.", "file:/dev/zero", "file:%2e%2e/outside.png", "http://localhost/a.png", "ftp:a"):
+            with self.subTest(url=url):
+                self.error(self.picture(0, 0, url=url), 400, param="messages[0].content[1].image_url.url")
 
 
 if __name__ == "__main__":

@@ -384,6 +384,7 @@ class AnswerTest(ServeCase):
             answer = connection.getresponse()
             self.assertEqual((answer.status, answer.read()), (200, b""), path)
         connection.close()
+        self.wait_for(lambda: re.search("method=HEAD route=/v1/models .* status=200 finish=-", self.server.said()))
         for method in ("OPTIONS", "DELETE", "PUT", "GET"):
             answer = self.server.ask(method, "/v1/completions")
             self.error(answer, 405, code="method_not_allowed", words=("POST",))
@@ -400,6 +401,10 @@ class AnswerTest(ServeCase):
         counted = 'situ_requests_total{model="tiny",route="/v1/chat/completions",status="200"}'
         self.wait_for(lambda: counted in self.server.ask("GET", "/metrics")[1])
         self.assertEqual(self.server.metric("process_virtual_memory_bytes") % 4096, 0)  # all its digits
+        between = self.server.metric("situ_inter_token_seconds_count")
+        for stream in (False, True):  # of each choice by itself
+            self.server.ask("POST", "/v1/completions", {"prompt": ["a", "b"], "n": 3, "temperature": 1, "max_tokens": 4, "ignore_eos": True, "stream": stream})
+        self.assertEqual(self.server.metric("situ_inter_token_seconds_count") - between, 2 * 6 * 3)
         text = self.server.ask("GET", "/metrics")[1]
         for name in ("situ_requests_total", "situ_requests_running", "situ_requests_waiting", "situ_slots", "situ_slots_used", "situ_prompt_tokens_total", "situ_cached_tokens_total", "situ_answer_tokens_total",
                      "situ_preemptions_total", "situ_bytes_copied_total", "situ_model_loaded", "situ_time_to_first_token_seconds", "situ_inter_token_seconds", "situ_queue_seconds", "situ_request_seconds",
@@ -630,8 +635,12 @@ class ProcessTest(ServeCase):
         self.refused(Run("serve", self.folder / "nothing", "--port", 0), "nothing")
         self.refused(Run("serve", self.model, "--host", "0.0.0.0", "--port", 0), "--api-key-file")
         self.refused(Run("serve", "--port", 0), "model")
+        self.refused(Run("serve", self.model, "--port", 0, "--media-path", self.folder / "nothing"), "--media-path", "nothing")
+        self.refused(Run("serve", self.model, "--port", 0, "--media-memory", 0), "--media-memory")
+        self.refused(Run("serve", self.model, "--config", self.folder), "folder")
         config = self.folder / "bad.toml"
-        for text, word in (("other = 1\n", "other"), ("[limits]\nbody-bytes = 0\n", "body-bytes"), ("[limits]\nnone = 1\n", "none"), ("[x]\na = 1\n", "x.a"), ("port = 99999\n", "port")):
+        for text, word in (("other = 1\n", "other"), ("[limits]\nbody-bytes = 0\n", "body-bytes"), ("[limits]\nnone = 1\n", "none"), ("[x]\na = 1\n", "x.a"), ("port = 99999\n", "port"),
+                           (f'[models.a]\npath = "{self.model}"\nslots = 100\n[models.b]\npath = "{self.model}/."\n', "models.a and models.b")):
             config.write_text(text)
             self.refused(Run("serve", self.model, "--config", config), word)
 

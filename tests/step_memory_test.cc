@@ -1,11 +1,18 @@
 // Every allocation of a step fails in turn: the step is refused, all sessions are what they were, and the same step
-// then gives what it gives undisturbed.
+// then gives what it gives undisturbed. And every one of a server: it answers the next request.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
 #include <functional>
 #include <limits>
 #include <optional>
 
 #include "base/sweep_for_tests.h"
 #include "generate/allocation_counter_test.h"
+#include "serve/server.h"
 #include "tiny_sessions.h"
 
 namespace situ::test {
@@ -245,6 +252,94 @@ TEST_P(StepMemory, Sources) {
     Model unused = load(small());
     EXPECT_TRUE(fails(unused, all * i / 16, i % 2 ? 1 : kAll, want));
   }
+}
+
+// A client that allocates nothing.
+class PlainClient {
+ public:
+  explicit PlainClient(const std::string& where) : port_(std::stoi(where.substr(where.rfind(':') + 1))) {}
+  // What comes for these bytes until the connection ends, or `until`; then it goes.
+  std::string_view ask(std::string_view bytes, std::string_view until) {
+    const int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port_));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    size_t size = 0;
+    if (connect(s, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
+        send(s, bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0)
+      while (size < got_.size() && (until.empty() || text(size).find(until) == text(size).npos)) {
+        const ssize_t part = recv(s, got_.data() + size, got_.size() - size, 0);
+        if (part <= 0) break;
+        size += static_cast<size_t>(part);
+      }
+    close(s);
+    return text(size);
+  }
+
+ private:
+  std::string_view text(size_t size) const { return {got_.data(), size}; }
+  int port_;
+  std::array<char, 1 << 18> got_{};
+};
+
+TEST_P(StepMemory, AServerToo) {
+  if (load(small()).has_encoder()) GTEST_SKIP() << "requests are the same";
+  std::atomic<int64_t> finished = 0;
+  serve::ServeOptions options;
+  options.port = 0;
+  options.log = [&](const std::string&) { ++finished; };
+  LoadOptions tiny = small();
+  tiny.pack_cache = false;
+  std::unique_ptr<serve::Server> server =
+      serve::Server::start(options, serve::HostedModels::of({{path_.string(), tiny}}, {}, tiny).value()).value();
+  ASSERT_TRUE(server->load().is_ok());
+  PlainClient client(server->where()[0]);
+  const auto request = [](const std::string& line, const std::string& more, const std::string& body = "") {
+    return line + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + more + "\r\n" + body;
+  };
+  const auto completion = [&](const std::string& body) {
+    return request("POST /v1/completions", "Content-Length: " + std::to_string(body.size()) + "\r\n", body);
+  };
+  struct Kind {
+    std::string bytes, right, until;
+    size_t least = 0;
+  };
+  // What threads do with JSON takes memory where it is given back (nlohmann's destructors), which must be there.
+  constexpr size_t kLarge = 4096;
+  const std::string large = R"(, "user": ")" + std::string(20000, 'a') + R"("})",
+                    asked = R"({"prompt": [5, 6, 7], "max_tokens": 40, "ignore_eos": true, "logprobs": 9)";
+  const std::vector<Kind> kinds = {
+      {request("GET /health/live", ""), "HTTP/1.1 200 ", ""},
+      {request("GET /health", "X-Request-Id: a\r\n"), "HTTP/1.1 200 ", ""},
+      {request("GET /nothing", ""), "HTTP/1.1 404 ", ""},
+      {request("GET /health", "Origin: http://page\r\n"), "HTTP/1.1 403 ", ""},
+      {"GET / HTTP/7\r\n\r\n", "HTTP/1.1 400 ", ""},                                                // no head
+      {request("POST /tokenize", "Transfer-Encoding: chunked\r\n", "z\r\n"), "HTTP/1.1 400 ", ""},  // no body
+      {completion(asked + large), "HTTP/1.1 200 ", "", kLarge},
+      {completion(asked + R"(, "stream": true)" + large), "[DONE]", "", kLarge},
+      {request("GET /debug/slots", ""), "HTTP/1.1 200 ", "data: ", kLarge},  // and it goes
+  };
+  int64_t all = 0;
+  for (const Kind& kind : kinds) {
+    const auto ask = [&] { return client.ask(kind.bytes, kind.until).find(kind.right) != std::string_view::npos; };
+    ASSERT_TRUE(ask()) << kind.bytes.substr(0, 200);
+    for (const int64_t count : {int64_t{1}, kAll}) {
+      bool more = true;
+      for (int64_t n = 0; more && !HasFailure(); ++n) {
+        const int64_t before = finished;
+        testing::fail_allocations(n, count, kind.least);
+        ask();
+        for (int wait = 0; wait < 30 && finished == before; ++wait) usleep(100);
+        more = testing::fail_allocations(0, 0) > 0;
+        all += more;
+        EXPECT_TRUE(ask()) << kind.bytes.substr(0, 200) << "after allocation " << n;
+      }
+    }
+  }
+  EXPECT_GT(all, 100);
+  server->stop();
+  EXPECT_TRUE(server->drain(std::chrono::seconds(20)));  // none is counted as open
 }
 
 INSTANTIATE_TEST_SUITE_P(Folders, StepMemory, ::testing::Values("tiny/llama", "tiny/t5"), test_name);

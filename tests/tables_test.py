@@ -143,6 +143,11 @@ class TablesTest(unittest.TestCase):
         for file in (ROOT / "bench" / "results").glob("*/*.json"):
             self.assertEqual(file.parent.name, machine.slug(json.loads(file.read_text())["machine"]), file)
 
+    def test_percentiles(self):
+        self.assertEqual(tables.percentiles(range(1, 101), (0, 50, 99, 100)), {"p0": 1, "p50": 51, "p99": 100, "p100": 100})
+        self.assertEqual(tables.percentiles([3, 1.239, 2], (50, 100)), {"p50": 2, "p100": 3})
+        self.assertEqual(tables.percentiles([], (50,)), {"p50": None})
+
     def test_the_documents(self):
         for path in [ROOT / "README.md", *(ROOT / "docs").iterdir()]:
             target = self.root / path.relative_to(ROOT)

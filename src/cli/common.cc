@@ -84,7 +84,7 @@ Status write_file(const std::string& path, const std::string& text) {
   return written;
 }
 
-Result<int64_t> parse_memory(const std::optional<std::string>& text) {
+Result<int64_t> parse_memory(const std::optional<std::string>& text, const std::string& option) {
   if (!text) return int64_t{0};
   char* end = nullptr;
   const double value = std::strtod(text->c_str(), &end);
@@ -93,7 +93,7 @@ Result<int64_t> parse_memory(const std::optional<std::string>& text) {
       {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
   auto unit = units.find(end ? end : "");
   if (end == text->c_str() || unit == units.end() || !(value * unit->second >= 1) || value * unit->second > 1e18)
-    return Status::error("--memory '" + *text + "' is not a size such as 2GiB");
+    return Status::error(option + " '" + *text + "' is not a size such as 2GiB");
   return static_cast<int64_t>(value * unit->second);
 }
 

@@ -28,7 +28,7 @@ std::string size_text(double bytes);
 // cannot be written (names it and why).
 Status write_file(const std::string& path, const std::string& text);
 
-// Bytes of a --memory such as "2GiB", "512MiB", "1000000"; 0 without one. Error: it is no size.
-Result<int64_t> parse_memory(const std::optional<std::string>& text);
+// Bytes of a --memory, or another option, such as "2GiB", "512MiB", "1000000"; 0 without one. Error: it is no size.
+Result<int64_t> parse_memory(const std::optional<std::string>& text, const std::string& option = "--memory");
 
 }  // namespace situ::cli

@@ -98,7 +98,7 @@ Result<serve::ServeOptions> options_of(const ServeArguments& a) {
   const Result<int64_t> memory = parse_memory(a.memory);
   if (!memory.is_ok()) return memory.status();
   o.memory = *memory;
-  const Result<int64_t> media = parse_memory(a.media_memory);
+  const Result<int64_t> media = parse_memory(a.media_memory, "--media-memory");
   if (!media.is_ok()) return media.status();
   if (a.media_memory) o.media_memory = *media;
   o.log = write_line;

@@ -1,4 +1,5 @@
 #include <CLI/CLI.hpp>
+#include <filesystem>
 
 #include "cli/repeated.h"
 #include "cli/serve.h"
@@ -32,6 +33,20 @@ Status give(CLI::App& command, const CLI::ConfigItem& item) {
 Status take_limit(ServeArguments& a, const CLI::ConfigItem& item) {
   const std::string value = item.inputs.size() == 1 ? item.inputs[0] : "";
   return serve::set_limit(a.limits, item.name, value);
+}
+
+std::filesystem::path path_in(const std::vector<CLI::ConfigItem>& section) {
+  std::error_code none;
+  for (const CLI::ConfigItem& item : section)
+    if (item.name == "path" && item.inputs.size() == 1) return std::filesystem::weakly_canonical(item.inputs[0], none);
+  return {};
+}
+
+std::map<std::string, std::vector<std::string>> options_in(const std::vector<CLI::ConfigItem>& section) {
+  std::map<std::string, std::vector<std::string>> options;
+  for (const CLI::ConfigItem& item : section)
+    if (item.name != "path") options[item.name] = item.inputs;
+  return options;
 }
 
 }  // namespace
@@ -69,6 +84,8 @@ void add_serve_options(CLI::App& command, ServeArguments& a) {
 
 Status read_config(CLI::App& command, ServeArguments& a) {
   std::vector<CLI::ConfigItem> items;
+  if (std::error_code none; std::filesystem::is_directory(a.config, none))  // which reads like an empty file
+    return Status::error(Code::kInvalidArgument, a.config + ": is a folder");
   try {
     items = CLI::ConfigBase().from_file(a.config);
   } catch (const CLI::Error& e) {
@@ -101,6 +118,13 @@ Status read_config(CLI::App& command, ServeArguments& a) {
       if (const Status given = give(options, item); !given.is_ok()) return given.with_context(a.config);
     if (model.model.empty())
       return Status::error(Code::kInvalidArgument, a.config + ": models." + name + ": path: is not given");
+    // Names of one model, which is loaded once.
+    for (const auto& [other, its] : named) {
+      if (other == name) break;
+      if (path_in(its) == path_in(own) && options_in(its) != options_in(own))
+        return Status::error(Code::kInvalidArgument,
+                             a.config + ": models." + other + " and models." + name + ": one path, but other options");
+    }
   }
   return Status::ok();
 }

@@ -6,17 +6,19 @@
 
 namespace {
 
-std::atomic<int64_t> count = 0, first_to_fail = 0, end_of_failing = 0, failed = 0;
+std::atomic<int64_t> count = 0, counted = 0, first_to_fail = 0, end_of_failing = 0, failed = 0;
+std::atomic<size_t> least_bytes = 0;
 
 }  // namespace
 
 // The one that std::stable_sort takes its buffer with, and gives back by the plain delete.
 void* operator new(size_t size, const std::nothrow_t&) noexcept {
-  const int64_t number = count++;
-  if (number >= first_to_fail && number < end_of_failing) {
-    ++failed;
-    return nullptr;
-  }
+  ++count;
+  if (size >= least_bytes)
+    if (const int64_t number = counted++; number >= first_to_fail && number < end_of_failing) {
+      ++failed;
+      return nullptr;
+    }
   return std::malloc(size > 0 ? size : 1);
 }
 void* operator new(size_t size) {
@@ -30,10 +32,11 @@ namespace situ::testing {
 
 int64_t allocations() { return count; }
 
-int64_t fail_allocations(int64_t first, int64_t how_many) {
+int64_t fail_allocations(int64_t first, int64_t how_many, size_t least) {
   end_of_failing = 0;
-  first_to_fail = count + first;
-  end_of_failing = count + first + how_many;
+  least_bytes = least;
+  first_to_fail = counted + first;
+  end_of_failing = counted + first + how_many;
   return failed.exchange(0);
 }
 

@@ -48,7 +48,7 @@ fs::path pack_cache_folder() {
   return home.empty() ? home : home / ".cache" / "situ";
 }
 
-std::string PackSave::run() {
+std::string PackSave::operator()() {
   // A file that may not grow further is a problem to report, not the end of the program.
   sigset_t too_large, before;
   sigemptyset(&too_large);

@@ -55,7 +55,7 @@ struct DenseOperands {
 class PackSave {
  public:
   // Empty, or why nothing was saved.
-  std::string run();
+  std::string operator()();
 
  private:
   friend class PackCache;

@@ -111,7 +111,7 @@ class PackCacheTest : public testing::Test {
     s.file = cache.file();
     std::optional<PackSave> save = cache.finish();
     s.saves = save.has_value();
-    if (save) s.problem = save->run();
+    if (save) s.problem = (*save)();
     return s;
   }
   Start start() { return start(model_, options_); }

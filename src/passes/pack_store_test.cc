@@ -119,7 +119,7 @@ TEST_F(PackStoreTest, Float_matrices_are_saved) {
     *written = store.written_bytes();
     std::optional<PackSave> save = cache.finish();
     if (save) {
-      EXPECT_EQ(save->run(), "");
+      EXPECT_EQ((*save)(), "");
     }
   };
   std::vector<Tensor> first, second;

@@ -345,7 +345,7 @@ void Scheduler::admit(Lane& lane, Clock::time_point until) {
       const StatePool& states = served.in_place->states();
       const int64_t needed = states.bytes_per_slot() > 0 ? job->decoding->tokens_to_begin() : 0,
                     kept = served.prefixes() ? served.prefixes()->slots() : 0;
-      if (needed > states.capacity() && job->preempted)
+      if (needed > states.capacity() && job->preempted && job->decoding->answers())
         job->decoding->end(FinishReason::kLength);  // as it would have ended had it not given way
       else if (needed > states.capacity())
         job->decoding->fail(Status::error(Code::kNoRoom, served.file + ": a prompt of " + std::to_string(needed) +

@@ -1,6 +1,7 @@
 // Writes packed weights on a thread of its own: the first token does not wait for a disk.
 #pragma once
 
+#include <functional>
 #include <mutex>
 #include <string>
 
@@ -10,7 +11,8 @@
 
 namespace situ {
 
-// Any thread.
+// Any thread. In a child of fork(), whose parent may be saving, and whose threads may have this locked for ever, it
+// does nothing.
 class PackSaver {
  public:
   PackSaver() = default;
@@ -18,13 +20,16 @@ class PackSaver {
   PackSaver(const PackSaver&) = delete;
   PackSaver& operator=(const PackSaver&) = delete;
 
-  // Waits for the one before.
-  void save(PackSave save);
+  // `write`, as PackSave, writes and returns why nothing was saved. Waits for the one before.
+  void save(std::function<std::string()> write);
   void finish();
   // Waits too: why nothing was saved; else empty.
   std::string problem();
 
  private:
+  bool is_child() const;
+
+  const pid_t process_ = getpid();
   std::mutex mutex_;  // of who waits for the thread, or begins it
   ProcessThread thread_;
   std::string problem_;

@@ -25,7 +25,7 @@ double rate(int64_t tokens, double ms) { return ms > 0 ? static_cast<double>(tok
 
 Answering::Answering(Client& client, Call& call, std::unique_ptr<BodyAnswer> answer)
     : client_(client), call_(call), answer_(std::move(answer)), submitted_(Clock::now()) {
-  last_tokens_.resize(answer_->asked().requests.size());
+  last_tokens_.resize(answer_->asked().requests.size() * static_cast<size_t>(answer_->asked().choices));
 }
 
 Answering::~Answering() = default;
@@ -53,15 +53,15 @@ void Answering::follow() {
 void Answering::advance() {
   if (ended_) return;
   const std::optional<Fault> fault =
-      answer_->advance([&](size_t request) { note_token(request); }, [&](const Json& piece) { event(piece); });
+      answer_->advance([&](size_t choice) { note_token(choice); }, [&](const Json& piece) { event(piece); });
   if (fault) return fail(*fault);
   flush();
   if (!ended_ && answer_->over()) complete();
 }
 
-void Answering::note_token(size_t request) {
+void Answering::note_token(size_t choice) {
   const Clock::time_point now = Clock::now();
-  std::optional<Clock::time_point>& last = last_tokens_[request];
+  std::optional<Clock::time_point>& last = last_tokens_[choice];
   if (!call_.first_ms) {
     call_.first_ms = ms_between(call_.begun, now);
     client_.metrics().observe(Metrics::kFirstToken, call_.model, *call_.first_ms / 1000);

@@ -20,7 +20,7 @@ class Client {
   // False: the client is gone, or does not read.
   virtual bool send(Call& call, std::string_view bytes) = 0;
   virtual void end(Call& call) = 0;
-  virtual void wake(Call& call) = 0;  // any thread
+  virtual void wake(Call& call) noexcept = 0;  // any thread
   virtual Metrics& metrics() = 0;
 
  protected:
@@ -49,7 +49,7 @@ class Answering {
  private:
   Answering(Client& client, Call& call, std::unique_ptr<BodyAnswer> answer);
   bool streams() const { return answer_->asked().stream; }
-  void note_token(size_t request);
+  void note_token(size_t choice);
   void complete();
   void event(const Json& piece);
   void flush();
@@ -58,7 +58,7 @@ class Answering {
   Client& client_;
   Call& call_;
   const std::unique_ptr<BodyAnswer> answer_;
-  std::vector<std::optional<Clock::time_point>> last_tokens_;  // by request
+  std::vector<std::optional<Clock::time_point>> last_tokens_;  // by choice, of all requests
   std::string pending_;                                        // events that are not sent
   bool ended_ = false;
   Clock::time_point submitted_, sent_;

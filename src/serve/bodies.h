@@ -27,7 +27,8 @@ struct Fault {
   int status = 400;
   std::string message, type = "invalid_request_error", param = {}, code = {};
 };
-Json to_json(const Fault& fault);  // {"error": {message, type, param, code}}
+std::string text_of_fault(const Fault& fault);  // {"error": {message, type, param, code}}
+Json to_json(const Fault& fault);               // the same
 
 template <typename T>
 using OrFault = std::variant<T, Fault>;

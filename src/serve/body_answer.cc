@@ -57,7 +57,7 @@ std::optional<Fault> BodyAnswer::advance(size_t i, const std::function<void(size
       for (const Json& piece : stream_->begin(i)) on_piece(piece);
   };
   while (const std::optional<Event> token = ticket.poll()) {
-    if (token->id >= 0) on_token(i);
+    if (token->id >= 0) on_token(i * static_cast<size_t>(asked_.choices) + token->choice);
     begin();
     if (!stream_) continue;
     if (const std::optional<Json> piece = stream_->token(i, *token)) on_piece(*piece);

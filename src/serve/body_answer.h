@@ -19,9 +19,9 @@ class BodyAnswer {
   // Calls `ready` whenever there may be something to advance, as Ticket::on_ready.
   void on_ready(const std::function<void()>& ready);
 
-  // Takes what came meanwhile. `on_token`: for each token, with the number of its request; `on_piece`: for each piece
-  // of a stream but the last ones. Fault: the whole answer has failed.
-  std::optional<Fault> advance(const std::function<void(size_t request)>& on_token,
+  // Takes what came meanwhile. `on_token`: for each token, with the number of its choice, as BodyStream counts them;
+  // `on_piece`: for each piece of a stream but the last ones. Fault: the whole answer has failed.
+  std::optional<Fault> advance(const std::function<void(size_t choice)>& on_token,
                                const std::function<void(const Json&)>& on_piece);
   // Whether all requests are over: whole() and last_pieces() are there.
   bool over() const;

@@ -1,6 +1,7 @@
 // What the readers of a body's fields share: the request that comes of them, and the first fault.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -54,6 +55,11 @@ std::string without_paths(const Model& model, std::string message);
 Prompt prompt_of_messages(BodyReader& reader, const Json& messages);
 // The text that they become, images and sounds by their placeholders. Sets the fault.
 std::string text_of_messages(BodyReader& reader, const Json& messages, bool add_generation_prompt);
+
+// The text of a URL's part, whose escapes (%20) are resolved.
+std::string unescaped(std::string_view text);
+// The file below `folder` that a file: URL names, absolute or from there; none: it names none.
+std::optional<std::filesystem::path> file_of_url(const std::string& folder, std::string_view url);
 
 // Bytes of a base64 text, with its padding or without; none: it is none.
 std::optional<std::vector<uint8_t>> from_base64(std::string_view text);

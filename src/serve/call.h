@@ -43,8 +43,9 @@ struct Call : std::enable_shared_from_this<Call> {
   std::unique_ptr<Answering> answering;  // of whoever prepares, then of the answers' thread
   bool watches = false;                  // /debug/slots
   std::atomic<bool> over{false}, whole{false};
-  std::atomic<bool> woken{false};  // it waits for the answers' thread
-  bool finished = false;           // the answers' thread has forgotten it
+  std::atomic<bool> woken{false};    // it waits for the answers' thread
+  std::shared_ptr<Call> next_woken;  // who does behind it: waking somebody takes no memory
+  bool finished = false;             // the answers' thread has forgotten it
 
   // For the log and metrics.
   std::string model, finish;

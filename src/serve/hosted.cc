@@ -60,7 +60,9 @@ Result<HostedModels> HostedModels::of(std::vector<ModelSource> sources, const st
                            [&](const Hosted& h) { return name_of(h.source.path) == path; });
     if (model == hosted.models_.end())
       model = hosted.models_.insert(hosted.models_.end(), Hosted{{}, {}, {path, load}, {}, 0});
-    model->names.push_back(alias.substr(0, sign));
+    if (const std::string name = alias.substr(0, sign);
+        std::find(model->names.begin(), model->names.end(), name) == model->names.end())
+      model->names.push_back(name);
   }
   if (hosted.models_.empty()) return wrong("no model was given");
   // A folder's own name, where no other has it.

@@ -7,6 +7,16 @@ HttpHandler& handler_of(void* context) { return *static_cast<HttpHandler*>(conte
 
 std::string_view view(const situ_http_text& text) { return {text.data, text.size}; }
 
+// What `work` returns; `failed` where it throws, which must not cross the border.
+template <typename T, typename Work>
+T without_throwing(const T& failed, const Work& work) noexcept {
+  try {
+    return work();
+  } catch (...) {
+    return failed;
+  }
+}
+
 }  // namespace
 
 std::string_view Head::header(std::string_view name) const {
@@ -20,15 +30,18 @@ Result<std::unique_ptr<Http>> Http::start(HttpHandler& handler, const Limits& li
   const situ_http_handler callbacks{
       &handler,
       [](void* p, uint64_t id, const situ_http_head* head, int status, situ_http_text reason) {
-        return handler_of(p).on_head(id, Head(*head), {status, view(reason)});
+        return without_throwing(-1,
+                                [&] { return handler_of(p).on_head(id, Head(*head), {status, view(reason)}) ? 1 : 0; });
       },
       [](void* p, uint64_t id, situ_http_text body, int status, situ_http_text reason) {
-        handler_of(p).on_request(id, view(body), {status, view(reason)});
+        return without_throwing(false, [&] {
+          handler_of(p).on_request(id, view(body), {status, view(reason)});
+          return true;
+        });
       },
       [](void* p, int status, char* id) {
         constexpr size_t kMost = 64;
-        const std::string made = handler_of(p).on_broken(status);
-        return made.copy(id, kMost);
+        return without_throwing<size_t>(0, [&] { return handler_of(p).on_broken(status).copy(id, kMost); });
       },
       [](void* p, uint64_t id) { handler_of(p).on_gone(id); },
       [](void* p, uint64_t id, bool whole) { handler_of(p).on_over(id, whole); }};

@@ -43,12 +43,13 @@ struct HttpFault {
 // Called by the server's thread; must not wait. For their order see situ_http.h.
 class HttpHandler {
  public:
+  // Where these two throw, 500 is answered, unless something was.
   virtual bool on_head(uint64_t id, const Head& head, HttpFault fault) = 0;
   virtual void on_request(uint64_t id, std::string_view body, HttpFault fault) = 0;
-  // A head that cannot be read was answered: the id of the request, which the answer gets.
+  // A head that cannot be read was answered: the id of the request, which the answer gets; none where it throws.
   virtual std::string on_broken(int status) = 0;
-  virtual void on_gone(uint64_t id) = 0;
-  virtual void on_over(uint64_t id, bool whole) = 0;
+  virtual void on_gone(uint64_t id) noexcept = 0;
+  virtual void on_over(uint64_t id, bool whole) noexcept = 0;
 
  protected:
   ~HttpHandler() = default;

@@ -9,7 +9,8 @@ std::span<const LimitEntry> limit_entries() {
   static const LimitEntry entries[] = {
       {"header-bytes", &Limits::header_bytes, 1024, 1 << 20, "bytes of a request's first line and header: 431"},
       {"headers", &Limits::headers, 8, 1000, "fields of a header: 431"},
-      {"body-bytes", &Limits::body_bytes, 1, int64_t{1} << 31, "bytes of a body: 413"},
+      {"body-bytes", &Limits::body_bytes, 1, int64_t{1} << 31,
+       "bytes of a body: 413; of a file below `--media-path`: 400"},
       {"connections", &Limits::connections, 1, 1 << 16,
        "connections at once: the oldest without a request is closed for a new one, else that waits"},
       {"header-seconds", &Limits::header_seconds, 1, kDay,

@@ -1,5 +1,6 @@
 #include "serve/media_bytes.h"
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "audio/audio_reader.h"
@@ -23,7 +24,7 @@ const Json& at(const Json& json, const char* name) {
 
 class Media {
  public:
-  explicit Media(const Limits& limits) : limits_(limits) {}
+  Media(const Limits& limits, const std::string& media_path) : limits_(limits), media_path_(media_path) {}
 
   OrFault<int64_t> bytes(const Json& messages) {
     if (messages.is_array())
@@ -45,10 +46,30 @@ class Media {
     if (!url.is_string()) return;
     const std::string_view text = url.get_ref<const std::string&>();
     const size_t comma = text.find(',');
-    if (!text.starts_with("data:") || comma == std::string_view::npos) return;
-    const std::optional<std::vector<uint8_t>> file = from_base64(text.substr(comma + 1));
-    if (!file) return;
-    const Result<ImageSize> size = image_size(std::as_bytes(std::span(*file)), "image");
+    if (text.starts_with("data:") && comma != std::string_view::npos) {
+      if (const std::optional<std::vector<uint8_t>> bytes = from_base64(text.substr(comma + 1)))
+        take_pixels(std::as_bytes(std::span(*bytes)));
+    } else if (text.starts_with("file:") && !media_path_.empty()) {
+      if (const std::optional<std::filesystem::path> file = file_of_url(media_path_, text)) take_file(*file);
+    }
+  }
+
+  void take_file(const std::filesystem::path& file) {
+    std::error_code none;
+    const auto size = static_cast<int64_t>(std::filesystem::file_size(file, none));
+    if (none) return;
+    if (size > limits_.body_bytes)
+      return refuse("an image's file has " + std::to_string(size) + " bytes, more than " +
+                    std::to_string(limits_.body_bytes) + ", the limit 'body-bytes'");
+    bytes_ += size;
+    std::vector<char> bytes(static_cast<size_t>(size));
+    std::ifstream in(file, std::ios::binary);
+    in.read(bytes.data(), size);
+    take_pixels(std::as_bytes(std::span(bytes).first(static_cast<size_t>(in.gcount()))));
+  }
+
+  void take_pixels(std::span<const std::byte> file) {
+    const Result<ImageSize> size = image_size(file, "image");
     if (!size.is_ok()) return;
     if (size->width > limits_.image_pixels / std::max<int64_t>(1, size->height))
       return refuse("an image has " + std::to_string(size->width) + " x " + std::to_string(size->height) +
@@ -75,14 +96,15 @@ class Media {
   }
 
   const Limits& limits_;
+  const std::string& media_path_;
   int64_t bytes_ = 0;
   std::optional<Fault> fault_;
 };
 
 }  // namespace
 
-OrFault<int64_t> bytes_of_media(const Json& body, const Limits& limits) {
-  return Media(limits).bytes(at(body, "messages"));
+OrFault<int64_t> bytes_of_media(const Json& body, const Limits& limits, const std::string& media_path) {
+  return Media(limits, media_path).bytes(at(body, "messages"));
 }
 
 }  // namespace situ::serve

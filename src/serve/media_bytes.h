@@ -6,8 +6,8 @@
 
 namespace situ::serve {
 
-// An estimate, from above. Of what cannot be read nothing is said: whoever decodes it does. Fault: an image or a sound
-// beyond its limit.
-OrFault<int64_t> bytes_of_media(const Json& body, const Limits& limits);
+// An estimate, from above, with the bytes of files below `media_path`. Of what cannot be read nothing is said: whoever
+// decodes it does. Fault: an image or a sound beyond its limit.
+OrFault<int64_t> bytes_of_media(const Json& body, const Limits& limits, const std::string& media_path);
 
 }  // namespace situ::serve

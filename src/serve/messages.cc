@@ -33,7 +33,7 @@ class MessageReader {
   bool check_keys(const Json& object, const std::string& where, std::initializer_list<const char*> known);
   void read_image(const Json& part, const std::string& where);
   std::optional<std::vector<uint8_t>> bytes_of_url(const std::string& url, const std::string& where);
-  std::optional<std::vector<uint8_t>> bytes_of_file(const std::string& path, const std::string& where);
+  std::optional<std::vector<uint8_t>> bytes_of_file(const std::string& url, const std::string& where);
   void read_sound(const Json& part, const std::string& where);
   void read_calls(const Json& calls, const std::string& where);
   void refuse(const Status& why);
@@ -83,24 +83,18 @@ void MessageReader::read_calls(const Json& calls, const std::string& where) {
   }
 }
 
-std::optional<std::vector<uint8_t>> MessageReader::bytes_of_file(const std::string& path, const std::string& where) {
-  std::error_code error;
-  const fs::path root = fs::canonical(r_.rules.media_path, error);
-  const fs::path file = error ? fs::path() : fs::canonical(path.starts_with('/') ? fs::path(path) : root / path, error);
-  const auto inside = std::mismatch(root.begin(), root.end(), file.begin(), file.end()).first == root.end();
-  if (error || file.empty() || !inside || !fs::is_regular_file(file, error)) {
+std::optional<std::vector<uint8_t>> MessageReader::bytes_of_file(const std::string& url, const std::string& where) {
+  const std::optional<fs::path> file = file_of_url(r_.rules.media_path, url);
+  if (!file) {
     r_.refuse(where, where + ": there is no such file below the folder of media");
     return std::nullopt;
   }
-  std::ifstream in(file, std::ios::binary);
+  std::ifstream in(*file, std::ios::binary);
   return std::vector<uint8_t>((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
 }
 
 std::optional<std::vector<uint8_t>> MessageReader::bytes_of_url(const std::string& url, const std::string& where) {
-  if (url.starts_with("file:") && !r_.rules.media_path.empty()) {
-    const std::string path = url.substr(url.starts_with("file://") ? 7 : 5);
-    return bytes_of_file(path, where);
-  }
+  if (url.starts_with("file:") && !r_.rules.media_path.empty()) return bytes_of_file(url, where);
   const size_t comma = url.find(',');
   if (!url.starts_with("data:") || comma == std::string::npos) {
     r_.refuse(where, where + " should be a data: URL" +
@@ -246,6 +240,32 @@ void MessageReader::refuse(const Status& why) {
 }
 
 }  // namespace
+
+std::string unescaped(std::string_view text) {
+  std::string out;
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+  };
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool escape = text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
+    out += escape ? static_cast<char>(16 * digit(text[i + 1]) + digit(text[i + 2])) : text[i];
+    if (escape) i += 2;
+  }
+  return out;
+}
+
+std::optional<fs::path> file_of_url(const std::string& folder, std::string_view url) {
+  url.remove_prefix(url.starts_with("file://") ? 7 : 5);
+  std::error_code none;
+  const fs::path root = fs::canonical(folder, none);
+  if (none) return std::nullopt;
+  for (const std::string& path : {std::string(url), unescaped(url)}) {
+    const fs::path file = fs::canonical(root / path, none);  // an absolute path takes the root's place
+    if (none || std::mismatch(root.begin(), root.end(), file.begin(), file.end()).first != root.end()) continue;
+    if (fs::is_regular_file(file, none)) return file;
+  }
+  return std::nullopt;
+}
 
 Prompt prompt_of_messages(BodyReader& reader, const Json& messages) { return MessageReader(reader).read(messages); }
 

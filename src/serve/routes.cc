@@ -14,19 +14,6 @@
 namespace situ::serve {
 namespace {
 
-std::string unescaped(std::string_view text) {
-  std::string out;
-  const auto digit = [](char c) {
-    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
-  };
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool escape = text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
-    out += escape ? static_cast<char>(16 * digit(text[i + 1]) + digit(text[i + 2])) : text[i];
-    if (escape) i += 2;
-  }
-  return out;
-}
-
 // Of a query "a=b&c=d"; "": there is none.
 std::string query_value(std::string_view query, std::string_view name) {
   while (!query.empty()) {
@@ -90,11 +77,11 @@ std::span<const RouteEntry> route_entries() {
   return entries;
 }
 
-void Server::live(Call& call) { respond(call, 200, {{"status", "ok"}}); }
+void Server::live(Call& call) { respond_json(call, 200, R"({"status":"ok"})"); }
 
 void Server::ready(Call& call) {
   const char* status = stopping_ ? "stopping" : loaded_ ? "ok" : "loading";
-  respond(call, loaded_ && !stopping_ ? 200 : 503, {{"status", status}});
+  respond_json(call, loaded_ && !stopping_ ? 200 : 503, std::string(R"({"status":")") + status + "\"}");
 }
 
 void Server::list_models(Call& call) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <ctime>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -49,6 +50,12 @@ Fault fault(int status, std::string message, std::string code = "") {
   return {status, std::move(message), type_of(status), "", std::move(code)};
 }
 
+// An exception, for want of memory, ended what was done for it.
+void note_lost(Call& call) {
+  call.status = 500;
+  call.finish = "error";
+}
+
 }  // namespace
 
 Server::Server(ServeOptions options, HostedModels models) : options_(std::move(options)), models_(std::move(models)) {}
@@ -75,6 +82,9 @@ Result<std::vector<int>> Server::listen() {
 Result<std::unique_ptr<Server>> Server::start(ServeOptions options, HostedModels models) {
   std::unique_ptr<Server> server(new Server(std::move(options), std::move(models)));
   SITU_RETURN_IF_ERROR(server->read_keys());
+  const std::string& media = server->options_.media_path;
+  if (std::error_code none; !media.empty() && !std::filesystem::is_directory(media, none))
+    return Status::error(Code::kInvalidArgument, "--media-path " + media + " is no folder");
   Result<std::vector<int>> sockets = server->listen();
   if (!sockets.is_ok()) return sockets.status();
   Server* s = server.get();
@@ -229,44 +239,53 @@ bool Server::on_head(uint64_t id, const Head& head, HttpFault broken) {
     const std::lock_guard held(answers_mutex_);
     ++unfinished_;
   }
-  bool answered = false;
-  std::optional<Fault> refused;
-  if (broken.status != 0)
-    refused = fault(broken.status, std::string(broken.reason));
-  else
-    refused = refuse(*call, head, answered);
-  if (refused) refuse_call(*call, *refused);
-  if (!refused && !answered) return true;
-  call->prepared = true;
-  return false;
+  try {
+    bool answered = false;
+    std::optional<Fault> refused;
+    if (broken.status != 0)
+      refused = fault(broken.status, std::string(broken.reason));
+    else
+      refused = refuse(*call, head, answered);
+    if (refused) refuse_call(*call, *refused);
+    call->prepared = refused || answered;
+  } catch (...) {
+    note_lost(*call);
+    call->prepared = true;
+    throw;
+  }
+  return !call->prepared;
+}
+
+bool Server::to_be_prepared(const std::shared_ptr<Call>& call, std::string_view body) {
+  call->body = body;
+  Queue& queue = call->route->flags & RouteEntry::kSlow ? slow_ : to_prepare_;
+  const std::lock_guard held(prepare_mutex_);
+  if (preparing_ >= options_.limits.preparing) return false;
+  queue.calls.push_back(call);
+  ++preparing_;
+  queue.changed.notify_one();
+  return true;
 }
 
 void Server::on_request(uint64_t id, std::string_view body, HttpFault broken) {
   const std::shared_ptr<Call> call = call_of(id);
   if (!call) return;
   call->asked = true;
-  const auto refused = [&](const Fault& fault) {
-    refuse_call(*call, fault);
-    call->prepared = true;
-  };
-  if (broken.status != 0) return refused(fault(broken.status, std::string(broken.reason)));
-  if (call->route->flags & RouteEntry::kAtOnce) {
-    (this->*call->route->serve)(*call);
-    call->prepared = true;
-    return;
-  }
-  call->body = body;
-  {
-    const std::lock_guard held(prepare_mutex_);
-    if (preparing_ < options_.limits.preparing) {
-      ++preparing_;
-      Queue& queue = call->route->flags & RouteEntry::kSlow ? slow_ : to_prepare_;
-      queue.calls.push_back(call);
-      queue.changed.notify_one();
+  try {
+    if (broken.status != 0)
+      refuse_call(*call, fault(broken.status, std::string(broken.reason)));
+    else if (call->route->flags & RouteEntry::kAtOnce)
+      (this->*call->route->serve)(*call);
+    else if (to_be_prepared(call, body))
       return;
-    }
+    else
+      refuse_call(*call, fault(503, "too many requests wait", "busy"));
+    call->prepared = true;
+  } catch (...) {
+    note_lost(*call);
+    call->prepared = true;
+    throw;
   }
-  refused(fault(503, "too many requests wait", "busy"));
 }
 
 std::string Server::on_broken(int status) {
@@ -283,12 +302,12 @@ std::string Server::on_broken(int status) {
   return call->request_id;
 }
 
-void Server::on_gone(uint64_t id) {
+void Server::on_gone(uint64_t id) noexcept {
   const std::shared_ptr<Call> call = call_of(id);
   if (call && call->route && call->route->flags & RouteEntry::kLong) http_->abort(id);
 }
 
-void Server::on_over(uint64_t id, bool whole) {
+void Server::on_over(uint64_t id, bool whole) noexcept {
   std::shared_ptr<Call> call;
   {
     const std::lock_guard held(calls_mutex_);
@@ -315,19 +334,33 @@ void Server::prepare_calls(Queue& queue) {
       call = std::move(queue.calls.front());
       queue.calls.pop_front();
     }
-    if (!call->over) {
-      try {
-        (this->*call->route->serve)(*call);
-      } catch (const std::exception& e) {
-        refuse_call(*call, fault(500, "the request cannot be read: no memory, or an error of the server"));
-      }
-    }
+    bool done = call->over;
+    for_call(*call, [&] {
+      if (!done) (this->*call->route->serve)(*call);
+      done = true;
+    });
+    if (!done) call->answering.reset();  // cancels
     call->body = {};
     call->prepared = true;
     wake(*call);
     const std::lock_guard held(prepare_mutex_);
     --preparing_;
   }
+}
+
+template <typename Work>
+void Server::for_call(Call& call, const Work& work) noexcept {
+  try {
+    return work();
+  } catch (...) {
+  }
+  const bool begun = call.status != 0;
+  note_lost(call);
+  try {
+    if (!begun) return refuse_call(call, fault(500, "an error of the server, or it has no memory"));
+  } catch (...) {
+  }
+  http_->abort(call.id);
 }
 
 // Whether a request of this model has to wait, and as many wait as may.
@@ -340,7 +373,7 @@ bool Server::is_busy(const Hosted& hosted) {
 }
 
 std::optional<Fault> Server::take_media(Call& call, const Json& body) {
-  const OrFault<int64_t> media = bytes_of_media(body, options_.limits);
+  const OrFault<int64_t> media = bytes_of_media(body, options_.limits, options_.media_path);
   if (const Fault* f = std::get_if<Fault>(&media)) return *f;
   if (http_->take(call.id, std::get<int64_t>(media))) return std::nullopt;
   return fault(503, "no memory is left now for what the images and sounds become", "overloaded");
@@ -378,13 +411,14 @@ void Server::complete(Call& call, Route route) {
 
 // -- the answers' thread
 
-void Server::wake(Call& call) {
+void Server::wake(Call& call) noexcept {
   if (call.woken.exchange(true)) return;
   std::shared_ptr<Call> held_call = call.weak_from_this().lock();
   if (!held_call) return;
   {
     const std::lock_guard held(answers_mutex_);
-    woken_.push_back(std::move(held_call));
+    (first_woken_ ? last_woken_->next_woken : first_woken_) = std::move(held_call);
+    last_woken_ = &call;
   }
   answers_changed_.notify_all();
 }
@@ -393,30 +427,29 @@ void Server::advance_calls() {
   bool cut = false;
   Clock::time_point next_tick = Clock::now() + kTick;
   while (true) {
-    std::vector<std::shared_ptr<Call>> woken;
+    std::shared_ptr<Call> woken;
     {
       std::unique_lock held(answers_mutex_);
       const auto due = [&] {
-        return answers_end_ || !woken_.empty() || (cutting_ && !cut) || (stopping_ && !watching_.empty());
+        return answers_end_ || first_woken_ || (cutting_ && !cut) || (stopping_ && !watching_.empty());
       };
       if (active_.empty() && watching_.empty())
         answers_changed_.wait(held, due);
       else
         answers_changed_.wait_until(held, next_tick, due);
-      if (answers_end_ && woken_.empty()) break;
-      woken.swap(woken_);
+      if (answers_end_ && !first_woken_) break;
+      woken = std::move(first_woken_);
     }
-    for (const std::shared_ptr<Call>& call : woken) {
-      call->woken = false;
-      try {
-        advance(*call);
-      } catch (const std::exception&) {  // no memory: that answer is lost
-        http_->abort(call->id);
-      }
+    while (woken) {
+      const std::shared_ptr<Call> call = std::move(woken);
+      woken = std::move(call->next_woken);
+      call->woken = false;  // from here on it may be woken again
+      for_call(*call, [&] { advance(*call); });
     }
     if (cutting_ && !cut) {
       cut = true;
-      for (const auto& [id, call] : active_) call->answering->fail(fault(503, "the server is stopping", "stopping"));
+      for (const auto& [id, call] : active_)
+        for_call(*call, [&, c = call.get()] { c->answering->fail(fault(503, "the server is stopping", "stopping")); });
     }
     if (stopping_) {
       for (const auto& [id, call] : watching_) http_->end(id);
@@ -424,7 +457,10 @@ void Server::advance_calls() {
     }
     if (Clock::now() >= next_tick) {
       next_tick = Clock::now() + kTick;
-      tick();
+      try {
+        tick();
+      } catch (const std::exception&) {  // no memory: the next one does what this one does not
+      }
     }
   }
   active_.clear();
@@ -456,18 +492,27 @@ void Server::tick() {
   for (const auto& [id, call] : watching_) send(*call, event);
 }
 
+struct Server::Finished {
+  Server& server;
+  ~Finished() {
+    const std::lock_guard held(server.answers_mutex_);
+    --server.unfinished_;
+    server.answers_changed_.notify_all();
+  }
+};
+
 void Server::finish(Call& call) {
   call.finished = true;
-  if (call.answering) {
-    if (!call.answering->ended()) call.answering->account();
-    call.answering.reset();  // cancels
+  const Finished counted{*this};  // whatever there is no memory for
+  active_.erase(call.id);
+  watching_.erase(call.id);
+  if (const std::unique_ptr<Answering> answering = std::move(call.answering)) {  // which cancels when it goes
+    if (!answering->ended()) answering->account();
   }
-  if (!call.whole) {
+  if (!call.whole && call.status != 500) {
     call.finish = "cancelled";
     if (call.status == 0) call.status = 499;
   }
-  active_.erase(call.id);
-  watching_.erase(call.id);
   const double seconds = std::chrono::duration<double>(Clock::now() - call.begun).count();
   metrics_.count(call.model, call.route ? call.route->path : "", call.status);
   if (call.first_ms) {
@@ -477,9 +522,6 @@ void Server::finish(Call& call) {
     metrics_.observe(Metrics::kAnswerLength, call.model, static_cast<double>(call.answer_tokens));
   }
   if (options_.log) options_.log(line_of(call));
-  const std::lock_guard held(answers_mutex_);
-  --unfinished_;
-  answers_changed_.notify_all();
 }
 
 std::string Server::line_of(const Call& call) const {
@@ -529,31 +571,34 @@ Headers Server::headers_of(const Call& call, const char* type) const {
 }
 
 void Server::respond_text(Call& call, int status, const char* type, std::string_view text, Headers more) {
-  call.status = status;
   Headers headers = headers_of(call, type);
   headers.insert(headers.end(), more.begin(), more.end());
   http_->respond(call.id, status, headers, text, stopping_);
+  call.status = status;
 }
 
-void Server::respond(Call& call, int status, const Json& body) {
+void Server::respond(Call& call, int status, const Json& body) { respond_json(call, status, json_text(body)); }
+
+void Server::respond_json(Call& call, int status, std::string_view body) {
   Headers more;
   if (status == 503) more.emplace_back("retry-after", kRetrySeconds);
   if (status == 405) more.emplace_back("allow", call.allowed);
   if (status == 401) more.emplace_back("www-authenticate", "Bearer");
-  respond_text(call, status, kJson, json_text(body), std::move(more));
+  respond_text(call, status, kJson, body, std::move(more));
 }
 
 void Server::refuse_call(Call& call, const Fault& fault) {
   if (call.finish.empty()) call.finish = "refused";
-  respond(call, fault.status, to_json(fault));
+  respond_json(call, fault.status, text_of_fault(fault));
 }
 
 bool Server::begin_events(Call& call) {
-  call.status = 200;
   Headers headers = headers_of(call, "text/event-stream");
   headers.emplace_back("cache-control", "no-cache");
   headers.emplace_back("x-accel-buffering", "no");
-  return http_->begin(call.id, 200, headers);
+  const bool begun = http_->begin(call.id, 200, headers);
+  call.status = 200;
+  return begun;
 }
 
 bool Server::send(Call& call, std::string_view bytes) {

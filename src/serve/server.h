@@ -81,11 +81,13 @@ class Server final : HttpHandler, Client {
   bool on_head(uint64_t id, const Head& head, HttpFault fault) override;
   void on_request(uint64_t id, std::string_view body, HttpFault fault) override;
   std::string on_broken(int status) override;
-  void on_gone(uint64_t id) override;
-  void on_over(uint64_t id, bool whole) override;
+  void on_gone(uint64_t id) noexcept override;
+  void on_over(uint64_t id, bool whole) noexcept override;
   // Why the call is refused before its body is read; or it was answered by `answered`.
   std::optional<Fault> refuse(Call& call, const Head& head, bool& answered);
   const RouteEntry* find_route(Call& call, Fault& fault) const;
+  // False: as many wait as may.
+  bool to_be_prepared(const std::shared_ptr<Call>& call, std::string_view body);
   std::shared_ptr<Call> call_of(uint64_t id);
 
   // -- threads that prepare
@@ -106,18 +108,23 @@ class Server final : HttpHandler, Client {
   void advance(Call& call);
   void tick();
   void finish(Call& call);
+  struct Finished;  // counts a call as finished when it goes
   std::string line_of(const Call& call) const;
   std::string slots_event();
 
   // -- any thread
+  // What `work` does for a call, which is lost where it throws.
+  template <typename Work>
+  void for_call(Call& call, const Work& work) noexcept;
   Headers headers_of(const Call& call, const char* type) const;
   void respond(Call& call, int status, const Json& body) override;
+  void respond_json(Call& call, int status, std::string_view body);
   void respond_text(Call& call, int status, const char* type, std::string_view text, Headers more = {});
   void refuse_call(Call& call, const Fault& fault);
   bool begin_events(Call& call) override;
   bool send(Call& call, std::string_view bytes) override;
   void end(Call& call) override { http_->end(call.id); }
-  void wake(Call& call) override;
+  void wake(Call& call) noexcept override;
   Metrics& metrics() override { return metrics_; }
 
   ServeOptions options_;
@@ -137,7 +144,8 @@ class Server final : HttpHandler, Client {
 
   std::mutex answers_mutex_;
   std::condition_variable answers_changed_;
-  std::vector<std::shared_ptr<Call>> woken_;
+  std::shared_ptr<Call> first_woken_;
+  Call* last_woken_ = nullptr;
   bool answers_end_ = false;
   int64_t unfinished_ = 0;                                       // calls that are not in the log
   std::map<uint64_t, std::shared_ptr<Call>> active_, watching_;  // of the answers' thread; the second: /debug/slots

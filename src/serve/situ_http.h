@@ -2,9 +2,9 @@
  *
  * One thread reads and writes all connections. Callbacks come from that thread and must not wait; whatever they are
  * given is theirs until they return. All functions may be called by any thread, also from a callback, but for
- * situ_http_free. Texts are bytes with a size and no terminator. Nothing prints, exits or unwinds.
+ * situ_http_free. Texts are bytes with a size and no terminator. Nothing prints, exits or unwinds, callbacks neither.
  *
- * An exchange is a request and its answer. For each: `head` once; if it returned true, `request` once, unless the
+ * An exchange is a request and its answer. For each: `head` once; if it returned 1, `request` once, unless the
  * client goes first; then situ_http_respond once, or situ_http_begin, any number of situ_http_write, and situ_http_end;
  * and `over` once, when the answer is wholly written or the client is gone.
  */
@@ -39,13 +39,13 @@ typedef struct {
 
 typedef struct {
   void* context;
-  /* status: 0, or what has to be answered to this head, with the reason. True: the body is wanted; false: it is not
-   * read, and the answer comes. */
-  bool (*head)(void* context, uint64_t id, const situ_http_head* head, int status, situ_http_text reason);
-  /* status: 0, or what has to be answered, with the reason: 408, 413, 503. */
-  void (*request)(void* context, uint64_t id, situ_http_text body, int status, situ_http_text reason);
+  /* status: 0, or what has to be answered to this head, with the reason. 1: the body is wanted; 0: it is not read, and
+   * the answer comes; -1: it fails, and 500 is answered where nothing is yet. */
+  int (*head)(void* context, uint64_t id, const situ_http_head* head, int status, situ_http_text reason);
+  /* status: 0, or what has to be answered, with the reason: 408, 413, 503. False: as -1 of a head. */
+  bool (*request)(void* context, uint64_t id, situ_http_text body, int status, situ_http_text reason);
   /* A head that cannot be read was answered with this status; no exchange begins. Writes the request's id, which the
-   * answer gets, and returns its bytes. */
+   * answer gets, and returns its bytes; 0: it has none. */
   size_t (*broken)(void* context, int status, char id[64]);
   /* The client sends no more: it went, or closed its side only, which cannot be told apart. It gets its answer unless
    * situ_http_abort is called. At most once an exchange, while it is not over. */

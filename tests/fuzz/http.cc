@@ -70,8 +70,8 @@ class Echo final : public HttpHandler {
     EXPECT_GE(status, 400);
     return "id";
   }
-  void on_gone(uint64_t) override {}
-  void on_over(uint64_t, bool) override { --open_; }
+  void on_gone(uint64_t) noexcept override {}
+  void on_over(uint64_t, bool) noexcept override { --open_; }
 
   sockaddr_un address_{};
   socklen_t size_ = 0;

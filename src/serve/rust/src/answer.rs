@@ -11,6 +11,11 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::exchange::Guard;
 
+/// The body of an error that the handler knows nothing of.
+pub fn error_body(message: &str, kind: &str) -> String {
+    format!("{{\"error\":{{\"message\":\"{message}\",\"type\":\"{kind}\",\"param\":null,\"code\":null}}}}")
+}
+
 pub enum Content {
     Whole(Bytes),
     Pieces(Pieces),

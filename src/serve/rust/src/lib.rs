@@ -56,8 +56,8 @@ pub struct Head {
 #[derive(Clone, Copy)]
 pub struct Handler {
     context: *mut c_void,
-    head: extern "C" fn(*mut c_void, u64, *const Head, c_int, Text) -> bool,
-    request: extern "C" fn(*mut c_void, u64, Text, c_int, Text),
+    head: extern "C" fn(*mut c_void, u64, *const Head, c_int, Text) -> c_int,
+    request: extern "C" fn(*mut c_void, u64, Text, c_int, Text) -> bool,
     broken: extern "C" fn(*mut c_void, c_int, *mut c_char) -> usize,
     gone: extern "C" fn(*mut c_void, u64),
     over: extern "C" fn(*mut c_void, u64, bool),
@@ -74,8 +74,12 @@ fn parts_of(fault: Fault) -> (c_int, Text) {
     fault.map_or((0, Text::of(b"")), |(status, why)| (status.as_u16() as c_int, Text::of(why.as_bytes())))
 }
 
+/// What took a head or a body could not.
+pub struct Failed;
+
 impl Handler {
-    fn head(&self, id: u64, head: &server::RequestHead, fault: Fault) -> bool {
+    /// Whether the body is wanted.
+    fn head(&self, id: u64, head: &server::RequestHead, fault: Fault) -> Result<bool, Failed> {
         let headers: Vec<Header> = head
             .headers
             .iter()
@@ -91,12 +95,15 @@ impl Handler {
             header_count: headers.len(),
         };
         let (status, why) = parts_of(fault);
-        (self.head)(self.context, id, &head, status, why)
+        match (self.head)(self.context, id, &head, status, why) {
+            -1 => Err(Failed),
+            wanted => Ok(wanted != 0),
+        }
     }
 
-    fn request(&self, id: u64, body: &[u8], fault: Fault) {
+    fn request(&self, id: u64, body: &[u8], fault: Fault) -> Result<(), Failed> {
         let (status, why) = parts_of(fault);
-        (self.request)(self.context, id, Text::of(body), status, why)
+        (self.request)(self.context, id, Text::of(body), status, why).then_some(()).ok_or(Failed)
     }
 
     /// The id of a request whose head cannot be read.

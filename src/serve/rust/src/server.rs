@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
-use hyper::header::{HeaderMap, HeaderValue, CONNECTION, CONTENT_ENCODING, HOST, TRANSFER_ENCODING};
+use hyper::header::{HeaderMap, HeaderValue, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
 use hyper::http::uri::Authority;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -24,7 +24,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{watch, Notify, Semaphore};
 use tokio::time::{sleep, timeout};
 
-use crate::answer::Answer;
+use crate::answer::{error_body, Answer, Content};
 use crate::exchange::{Exchanges, Guard};
 use crate::stream::{Shared, Socket, Stream};
 use crate::{Fault, Handler};
@@ -360,6 +360,14 @@ async fn read_body(body: Incoming, limits: &Limits, guard: &mut Guard) -> Result
     Ok(bytes)
 }
 
+fn failure() -> Response<Content> {
+    let body = error_body("an error of the server, or it has no memory", "server_error");
+    let mut failed = Response::new(Content::Whole(body.into()));
+    *failed.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    failed.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    failed
+}
+
 async fn answer(
     head: RequestHead,
     body: Incoming,
@@ -371,27 +379,32 @@ async fn answer(
     shared.exchange.store(guard.id, Ordering::Relaxed);
     let fault = fault_of(&head, shared, &common.limits);
     let mut close = head.headers.contains_key(TRANSFER_ENCODING) || fault.is_some();
-    if common.handler.head(guard.id, &head, fault) {
+    let mut taken = common.handler.head(guard.id, &head, fault);
+    if let Ok(true) = taken {
         let read = read_body(body, &common.limits, &mut guard);
-        match timeout(common.limits.body, read).await {
+        taken = match timeout(common.limits.body, read).await {
             Ok(Ok(bytes)) => common.handler.request(guard.id, &bytes, None),
             failed => {
                 let late = Some((StatusCode::REQUEST_TIMEOUT, "the body did not come in time"));
                 let broken = Some((StatusCode::BAD_REQUEST, "the body is not what its header says"));
                 let fault = failed.map_or(late, |read| read.err().flatten().or(broken));
                 close = true;
-                common.handler.request(guard.id, b"", fault);
+                common.handler.request(guard.id, b"", fault)
             }
         }
+        .map(|()| true);
     } else if body.size_hint().lower() > 0 || !body.is_end_stream() {
         close = true;
     }
-    let content = answered.await.unwrap_or_else(|_| {
-        let mut failed = Response::new(crate::answer::Content::Whole(Default::default()));
-        *failed.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-        failed
-    });
+    if taken.is_err() {
+        close = true;
+        common.exchanges.respond(guard.id, failure());
+    }
+    let content = answered.await.unwrap_or_else(|_| failure());
     let mut response = content.map(|content| Answer { content, guard });
+    if head.method == Method::HEAD || response.body().is_end_stream() {
+        response.body_mut().guard.whole(); // nobody asks for it
+    }
     if close {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }

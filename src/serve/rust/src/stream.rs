@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{sleep, Instant, Sleep};
 
+use crate::answer::error_body;
 use crate::head_watch::HeadWatch;
 use crate::Handler;
 
@@ -147,9 +148,7 @@ fn with_body(head: &[u8], handler: &Handler) -> Option<Vec<u8>> {
         414 => "the URL is too long",
         _ => "this is not a request of HTTP/1.1",
     };
-    let body = format!(
-        "{{\"error\":{{\"message\":\"{message}\",\"type\":\"invalid_request_error\",\"param\":null,\"code\":null}}}}"
-    );
+    let body = error_body(message, "invalid_request_error");
     let (line, id, size) = (text.lines().next()?, handler.broken(status), body.len());
     let rest = "content-type: application/json\r\nconnection: close";
     Some(format!("{line}\r\n{rest}\r\nx-request-id: {id}\r\ncontent-length: {size}\r\n\r\n{body}").into_bytes())
