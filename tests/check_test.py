@@ -167,6 +167,23 @@ class RunsTest(CheckCase):
         self.assertEqual(self.check(self.folder / "vision")["as"], "decoder with encoders of pictures")
         self.assertEqual(self.check(self.encoder("embed"))["as"], "embeddings")
 
+    def test_a_first_call_beside_a_decoder(self):
+        """As transformers' exporter writes them: fixed dims have names of digits, and what a cache knows is an input and an output."""
+        folder = self.folder / "exported"
+        folder.mkdir()
+        model = onnx.ModelProto()
+        model.CopyFrom(self.graph)
+        for v in list(model.graph.input) + list(model.graph.output):
+            dim = v.type.tensor_type.shape.dim[-1]
+            if len(v.type.tensor_type.shape.dim) == 4 and dim.dim_value:
+                dim.dim_param = str(dim.dim_value)
+        for name, values in (("input.window", model.graph.input), ("output.window", model.graph.output)):
+            values.append(helper.make_tensor_value_info(name, TensorProto.INT64, []))
+        model.graph.node.append(helper.make_node("Identity", ["input.window"], ["output.window"]))
+        for name in ("decode", "prefill"):
+            onnx.save(model, folder / f"{name}.onnx")
+        self.assertEqual(self.check(folder)["states"], self.check(self.llama)["states"])
+
     def test_configuration_that_differs(self):
         folder = self.folder / "differs"
         folder.mkdir()
