@@ -259,6 +259,11 @@ class RefusedTest(CheckCase):
         self.assertEqual([r[:2] for r in found], [("input", None)] * 2)
         self.assertEqual([r[6] for r in found], [f"input '{n}' has no known meaning" for n in ("mystery", "riddle")])
 
+    def test_steps_of_two_tokens(self):
+        def change(graph):
+            next(v for v in graph.graph.input if v.name == "input_ids").type.tensor_type.shape.dim[1].dim_value = 2
+        self.assertIn("takes 2 tokens in every step", self.reasons(self.write(change))[0][-1])
+
     def test_states(self):
         def change(graph):
             for output in [v for v in graph.graph.output if v.name.startswith("present.0")]:

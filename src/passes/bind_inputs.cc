@@ -194,6 +194,10 @@ class Binder {
     replace_symbol(info.shape[0], Dim(1));
     // As many as an array of the caller has numbers.
     if (const Dim& count = graph_.values[ids].info.shape[1]; !context_.fed.empty() && count.is_const()) tokens_ = count;
+    // Rows for fewer or more tokens than a step has would be read, or written, where there are none.
+    if (const Dim& count = graph_.values[ids].info.shape[1];
+        !context_.encoder && count.is_const() && count.value() > 1 && count != tokens())
+      return refuse("input '" + graph_.values[ids].name + "' takes " + count.str() + " tokens in every step");
     replace_symbol(graph_.values[ids].info.shape[1], tokens());
     graph_.values[ids].info.shape[0] = Dim(1);
     context_.binding.inputs[ids] = InputRole::kTokenIds;
