@@ -159,7 +159,9 @@ class Ungrouper {
       const int64_t rows = static_cast<int64_t>(s.sorted.size());
       RowSample sample(graph_, context_.evaluator, rows, rows);
       const Node& sort = *graph_.producer(g.ids);
-      sample.set(sort.in[0], Tensor::vector_i64(numbers));
+      // Layers have as many choices as each other, and may read the extents of one.
+      for (const Node& n : graph_.nodes)
+        if (sorts_ascending(n)) sample.set(n.in[0], Tensor::vector_i64(numbers));
       sample.set(g.ids, Tensor::vector_i64(s.sorted));
       sample.set(sort.out[1], Tensor::vector_i64(s.order));
       for (int64_t e = 0; e < experts; ++e) {
