@@ -167,6 +167,23 @@ class RunsTest(CheckCase):
         self.assertEqual(self.check(self.folder / "vision")["as"], "decoder with encoders of pictures")
         self.assertEqual(self.check(self.encoder("embed"))["as"], "embeddings")
 
+    def test_a_first_call_beside_a_decoder(self):
+        """As transformers' exporter writes them: fixed dims have names of digits, and what a cache knows is an input and an output."""
+        folder = self.folder / "exported"
+        folder.mkdir()
+        model = onnx.ModelProto()
+        model.CopyFrom(self.graph)
+        for v in list(model.graph.input) + list(model.graph.output):
+            dim = v.type.tensor_type.shape.dim[-1]
+            if len(v.type.tensor_type.shape.dim) == 4 and dim.dim_value:
+                dim.dim_param = str(dim.dim_value)
+        for name, values in (("input.window", model.graph.input), ("output.window", model.graph.output)):
+            values.append(helper.make_tensor_value_info(name, TensorProto.INT64, []))
+        model.graph.node.append(helper.make_node("Identity", ["input.window"], ["output.window"]))
+        for name in ("decode", "prefill"):
+            onnx.save(model, folder / f"{name}.onnx")
+        self.assertEqual(self.check(folder)["states"], self.check(self.llama)["states"])
+
     def test_configuration_that_differs(self):
         folder = self.folder / "differs"
         folder.mkdir()
@@ -241,6 +258,11 @@ class RefusedTest(CheckCase):
         found = self.reasons(self.write(change))
         self.assertEqual([r[:2] for r in found], [("input", None)] * 2)
         self.assertEqual([r[6] for r in found], [f"input '{n}' has no known meaning" for n in ("mystery", "riddle")])
+
+    def test_steps_of_two_tokens(self):
+        def change(graph):
+            next(v for v in graph.graph.input if v.name == "input_ids").type.tensor_type.shape.dim[1].dim_value = 2
+        self.assertIn("takes 2 tokens in every step", self.reasons(self.write(change))[0][-1])
 
     def test_states(self):
         def change(graph):

@@ -86,6 +86,8 @@ UNFUSED = [
     Mixture("all", style="all", activation="swiglu", fusion=1, bias=True, attributes=(("activation_alpha", 1.702), ("activation_beta", 1.0), ("swiglu_limit", 1.0), ("normalize_routing_weights", 1))),
     Mixture("gathered", style="gathered", third=True, bias=True, attributes=(("normalize_routing_weights", 1),)),
     Mixture("gathered, transposed", style="gathered", stored="transposed", third=True, k=3),
+    Mixture("sorted", style="sorted", third=True, bias=True, attributes=(("normalize_routing_weights", 1),)),
+    Mixture("sorted, k 1", style="sorted", k=1, activation="relu", experts=3),
     Mixture("all, two products, inner 48", style="all", third=True, inner=48, attributes=(("normalize_routing_weights", 1),)),
 ]
 
@@ -243,6 +245,8 @@ class Export(tiny_exports.Optimum):
             weights = self.op("Div", weights, self.op("ReduceSum", weights, self.constant([-1]), keepdims=1))
         if s.style == "gathered":
             return self.gathered(rows, weights, index, i)
+        if s.style == "sorted":
+            return self.sorted_rows(rows, weights, index, i)
         if s.style == "all":
             return self.all_experts(rows, scores, weights, index, i)
         return LOOPS[s.style](self, rows, weights, index, s.k, s.experts, lambda g, e, x: self.expert(x, i, e))
@@ -327,6 +331,32 @@ class Export(tiny_exports.Optimum):
         y = product(self.activated(product(x, 1), product(x, 3) if s.third else None), 2)
         y = self.op("Mul", y, self.op("Reshape", weights, self.constant([-1, 1])))
         return self.op("ReduceSum", self.op("Reshape", y, self.shape(tokens, s.k, WIDTH)), self.constant([1]), keepdims=0)
+
+    def sorted_rows(self, rows, weights, index, i):
+        """Rows of all choices in the order of their experts, parts of which are multiplied, and put back."""
+        s, flat, first = self.mixture, self.op("Reshape", index, self.constant([-1])), self.constant([0])
+        count = self.op("Shape", flat)
+        ids, order = self.op("TopK", flat, count, outputs=2, axis=0, largest=0)
+        counts = self.op("ScatterElements", self.constant([0] * s.experts, np.float32), ids, self.op("Expand", self.f32(1), count), axis=0, reduction="add")
+        ends = self.op("Cast", self.op("CumSum", self.op("Cast", counts, to=TensorProto.INT32), self.constant(0)), to=TensorProto.INT64)
+        ends = [self.op("Squeeze", e, first) for e in self.op("Split", ends, outputs=s.experts, num_outputs=s.experts)]
+        def product(x, m):
+            stack = self.op("Transpose", self.weight(f"{i}.fc{m}", self.experts[i, m]), perm=[0, 2, 1])
+            parts = []
+            for e, w in enumerate(self.op("Split", stack, outputs=s.experts, num_outputs=s.experts)):
+                begin = ends[e - 1] if e else self.constant(0)
+                part = self.op("Gather", x, self.op("Range", begin, ends[e], self.constant(1))) if m < 3 else self.op("Slice", x, self.op("Unsqueeze", begin, first), self.op("Unsqueeze", ends[e], first), first)
+                parts.append(self.op("MatMul", part, self.op("Squeeze", w, first)))
+            y = self.op("Concat", *parts, axis=0)
+            return self.op("Add", y, self.op("Gather", self.weight(f"{i}.fc{m}.bias", self.experts[i, m, "bias"]), ids)) if s.bias else y
+        x = self.op("GatherND", rows, self.op("Unsqueeze", self.op("Div", order, self.constant(s.k)), self.constant([-1])))
+        y = product(self.activated(product(x, 1), product(x, 3) if s.third else None), 2)
+        weights = self.op("Gather", self.op("Reshape", weights, self.constant([-1])), order)
+        y = self.op("Mul", y, self.op("Unsqueeze", weights, self.constant([-1])))
+        places = self.op("Range", self.constant(0), self.op("Squeeze", count, first), self.constant(1))
+        back = self.op("ScatterND", self.op("Expand", self.constant(0), count), self.op("Unsqueeze", order, self.constant([-1])), places)
+        y = self.op("Reshape", self.op("Gather", y, back), self.shape(self.extent(rows, 0), s.k, WIDTH))
+        return self.op("ReduceSum", y, self.constant([1]), keepdims=0)
 
     def all_experts(self, rows, scores, weights, index, i):
         s = self.mixture

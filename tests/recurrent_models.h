@@ -97,6 +97,16 @@ class RecurrentModel {
     mix(convolve(read, kWidth));
   }
 
+  void convolution_by_rows() {  // of a state [1, K, C], gathered; what the padding of Conv gives is left out
+    const auto [past, present] = state("conv", {number(kTaps), number(kWidth)});
+    const std::string both = op("Concat", {past, linear(x_)}, {integer("axis", 1)});
+    const std::string last = op("Add", {i64({0, 1, 2, 3}), tokens_});
+    g_.nodes.push_back(onnx::test::node("Gather", {both, last}, {present}, {integer("axis", 1)}));
+    const std::string turned = op("Transpose", {both}, {ints("perm", {0, 2, 1})}), w = weight({kWidth, 1, kTaps}, 1);
+    const std::string y = op("Conv", {turned, w}, {integer("group", kWidth), ints("pads", {kTaps - 1, kTaps - 1})});
+    mix(slice_rows(slice_rows(y, 0, 1 - kTaps), kTaps, kEnd));
+  }
+
   // The same of one token alone, as a sum of products with the last K rows. `rolled`: these are the old ones, turned by
   // one, of which the last is written over: by ScatterElements, or `by_place` by ScatterND.
   void convolution_of_one_token(bool rolled, bool by_place = false) {

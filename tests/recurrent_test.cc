@@ -46,6 +46,7 @@ const Kind kKinds[] = {
      [](test::RecurrentModel& m) {
        m.attention();
        m.convolution(test::RecurrentModel::kTaps);
+       m.convolution_by_rows();
      },
      false},
     {"cache_of_taps",  // the same, and left out before it reads

@@ -55,6 +55,18 @@ TEST(Importer, SameDimNameIsSameSymbol) {
   EXPECT_EQ(m.graph.value(m.graph.outputs[0]).info.type, DType::kF32);
 }
 
+TEST(Importer, ADimNamedByANumberIsThatNumber) {
+  GraphText g;
+  g.inputs = {value("x", DType::kF32, {"B", "=48", "=-3", "=0", "=3e", "=99999999999999999999"})};
+  g.outputs = {value("y", DType::kF32, {"=48"})};
+  g.nodes = {node("Op", {"x"}, {"y"})};
+  const ImportedModel m = import_ok(model(g.bytes()));
+  const Shape& x = m.graph.value(0).info.shape;
+  EXPECT_EQ(shape_str(x, &m.graph.symbol_names()), "[B, 48, -3, 0, 3e, 99999999999999999999]");
+  EXPECT_EQ(x[1], Dim(48));
+  EXPECT_EQ(m.graph.symbol_names().size(), kFirstFileSymbol + 5u);
+}
+
 TEST(Importer, RefusesMoreSymbolsThanThereIsRoomFor) {
   GraphText g;
   const std::string room = std::to_string(kMostFileSymbols);

@@ -107,7 +107,7 @@ inline Bytes node(const std::string& op, const Names& in, const Names& out, cons
   return bytes;
 }
 
-// A dim is a number, a name, or "" for neither.
+// A dim is a number, a name ("=3": that of digits), or "" for neither.
 inline Bytes value(const std::string& name, DType type, const Names& dims) {
   Bytes shape, tensor_type, value_type, out;
   protozero::pbf_writer shape_writer(shape);
@@ -119,7 +119,7 @@ inline Bytes value(const std::string& name, DType type, const Names& dims) {
     if (!d.empty() && *end == 0)
       dim.add_int64(1, number);
     else if (!d.empty())
-      dim.add_string(2, d);
+      dim.add_string(2, d[0] == '=' ? d.substr(1) : d);
     shape_writer.add_message(1, dim_bytes);
   }
   protozero::pbf_writer t(tensor_type);

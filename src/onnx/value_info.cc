@@ -1,5 +1,6 @@
 // Declared types and shapes of graph inputs and outputs, and what is known of constants.
 #include <algorithm>
+#include <charconv>
 
 #include "onnx/graph_builder.h"
 #include "onnx/limits.h"
@@ -110,6 +111,11 @@ std::optional<Dim> make_dim(const DeclaredDim& dim, const Owner& owner, size_t a
   }
   std::string name(dim.symbol);
   if (!owner.symbols || (name.empty() && !owner.is_input)) return std::nullopt;
+  // An exporter that only knew late that a dim is fixed names it by its number.
+  int64_t number = -1;
+  if (const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+      error == std::errc() && end == name.data() + name.size() && number > 0 && number <= kMaxDim)
+    return Dim(number);
   if (name.empty()) name = "unk_" + std::string(owner.name) + "_" + std::to_string(axis);
   const int id = owner.symbols->symbol(name);
   if (id >= 0) return Dim::symbol(id);

@@ -4,7 +4,8 @@
 //     ->  present' = Concat(past' [1, C, P], x), y = situ.CausalConv(present', x, w')      W >= K - 1, w' [K, C]
 // With dilations, w' has zeros between the weights. In a graph of single tokens y may be ReduceSum(both * w) too.
 // What a graph leaves out before it convolves makes no difference, be it of the past, of both or of what Conv gives: a
-// cache of K rows, of which Conv reads the last K - 1, is one of K - 1 rows.
+// cache of K rows, of which Conv reads the last K - 1, is one of K - 1 rows. Nor does padding, if what it gives is left
+// out. States may be [1, W, C] too, which is turned before it is convolved.
 // Rows before the first token are zeros in both. What the host would hand from step to step, and each step would write
 // again, stays where it was computed; forks, rewinds, batches and shared prefixes are those of keys and values.
 #include <algorithm>
@@ -17,20 +18,25 @@
 namespace situ {
 namespace {
 
-constexpr size_t kRank = 3, kAxis = 2;  // [1, C, rows]
+constexpr size_t kRank = 3, kAxis = 2;  // [1, C, rows], of what is convolved
+constexpr int kMostCuts = 4;
 
 // The last rows that there are: some of the past, and all of the new tokens.
 struct Tail {
   ValueId value;
   Dim past;  // rows of the past
+  size_t axis;
 };
 
 struct Window {
   StatePair* state = nullptr;
-  ValueId added = kNoValue;    // the rows of the new tokens
-  ValueId both = kNoValue;     // behind all of the past; kNoValue: the graph has no such value
-  ValueId result = kNoValue;   // rows of the new tokens, of what it gives
-  int conv = -1, cut = -1;     // cut: makes the result of what conv gives, where that is more; -1: it is not
+  size_t axis = kAxis;        // of the state's rows
+  ValueId added = kNoValue;   // the rows of the new tokens
+  ValueId both = kNoValue;    // behind all of the past; kNoValue: the graph has no such value
+  ValueId result = kNoValue;  // rows of the new tokens, of what it gives
+  int conv = -1;
+  std::vector<int> cuts;       // what makes the result of what conv gives, where that is more
+  Dim past;                    // rows of the past in what is convolved
   ValueId factors = kNoValue;  // of one token: conv sums the products with these; kNoValue: it is a Conv
   std::vector<Tail> tails;
   std::vector<ValueId> extents;  // known shapes of what changes its shape
@@ -50,13 +56,13 @@ class Appender {
     graph_.nodes.clear();
     for (const Window& w : windows) keep_extents(w);
     for (size_t i = 0; i < nodes_.size(); ++i) {
-      const auto is = [&](int Window::* part) {
-        return std::find_if(windows.begin(), windows.end(),
-                            [&](const Window& w) { return w.*part == static_cast<int>(i); });
-      };
-      if (const auto own = is(&Window::conv); own != windows.end())
+      const int at = static_cast<int>(i);
+      const auto own = std::find_if(windows.begin(), windows.end(), [&](const Window& w) { return w.conv == at; });
+      if (own != windows.end())
         convolve(*own);
-      else if (is(&Window::cut) == windows.end())
+      else if (std::none_of(windows.begin(), windows.end(), [&](const Window& w) {
+                 return std::find(w.cuts.begin(), w.cuts.end(), at) != w.cuts.end();
+               }))
         builder_.keep(nodes_[i]);
     }
     SITU_RETURN_IF_ERROR(builder_.finish());
@@ -68,8 +74,7 @@ class Appender {
  private:
   const ValueInfo& info(ValueId v) const { return graph_.values[v].info; }
   const Node& node(int i) const { return graph_.nodes[static_cast<size_t>(i)]; }
-  // Of a [1, C, rows].
-  const Dim& rows(ValueId v) const { return info(v).shape[kAxis]; }
+  const Dim& rows(ValueId v, size_t axis) const { return info(v).shape[axis]; }
 
   std::optional<Window> window_of(StatePair& s) const {
     if (s.rule != StateRule::kReplace || s.past == kNoValue || s.present == kNoValue || graph_.is_output(s.past))
@@ -78,7 +83,12 @@ class Appender {
     if (past.type != DType::kF32 || past.shape.size() != kRank || past.shape[0] != Dim(1) ||
         !shape_is_const(past.shape))
       return std::nullopt;
-    Window w{&s};
+    for (const size_t axis : {kAxis, size_t{1}})
+      if (std::optional<Window> w = window_along(axis, s)) return w;
+    return std::nullopt;
+  }
+  std::optional<Window> window_along(size_t axis, StatePair& s) const {
+    Window w{&s, axis};
     if (!follow_past(s.past, &w)) return std::nullopt;
     bool continues = false;
     for (size_t i = 0; i < w.tails.size(); ++i)
@@ -92,11 +102,11 @@ class Appender {
       if (is_extent(user, w)) continue;
       if (user < 0 || operand != 0) return false;
       const Node& n = node(user);
-      if (is_append(n) && (w->added == kNoValue || w->added == n.in[1])) {
+      if (is_append(n, w->axis) && (w->added == kNoValue || w->added == n.in[1])) {
         w->added = n.in[1];
-        w->tails.push_back({n.out[0], rows(rows_before)});
+        w->tails.push_back({n.out[0], rows(rows_before, w->axis), w->axis});
         if (rows_before == w->state->past) w->both = n.out[0];
-      } else if (const ValueId some = last_of(n);
+      } else if (const ValueId some = last_of(n, w->axis);
                  rows_before != w->state->past || some == kNoValue || graph_.is_output(some) || !follow_past(some, w)) {
         return false;
       }
@@ -106,19 +116,24 @@ class Appender {
 
   // `continues`: it is, or the last rows of it are, what the state becomes.
   bool follow_tail(const Tail& t, Window* w, bool* continues) const {
-    *continues = *continues || t.value == w->state->present;
+    *continues = *continues || (t.value == w->state->present && t.axis == w->axis);
     if (t.value != w->state->present && graph_.is_output(t.value)) return false;
     for (const auto& [user, operand] : users_[t.value]) {
       if (is_extent(user, w)) continue;
       if (user >= 0 && w->conv < 0 && is_sum_of_products(user, operand, t, w)) continue;
       if (user < 0 || operand != 0) return false;
-      const ValueId part = last_of(node(user));
-      const Dim before = part == kNoValue ? Dim(-1) : rows(part) - tokens();
-      if (part != kNoValue && part == w->state->present) *continues = true;
+      if (turns(node(user))) {
+        w->tails.push_back({node(user).out[0], t.past, kRank - t.axis});
+        continue;
+      }
+      const ValueId part = last_of(node(user), t.axis);
+      const Dim before = part == kNoValue ? Dim(-1) : rows(part, t.axis) - tokens();
+      if (part != kNoValue && part == w->state->present && t.axis == w->axis) *continues = true;
       if (before.is_const() && before.value() >= 0) {
-        w->tails.push_back({part, before});
-      } else if (part == kNoValue && w->conv < 0 && is_causal(node(user), t.value)) {
+        w->tails.push_back({part, before, t.axis});
+      } else if (part == kNoValue && w->conv < 0 && t.axis == kAxis && is_causal(node(user), t.value)) {
         w->conv = user;
+        w->past = t.past;
       } else if (part != w->state->present || !users_[part].empty()) {
         return false;
       }
@@ -132,29 +147,55 @@ class Appender {
     w->extents.push_back(node(user).out[0]);
     return true;
   }
-  bool is_append(const Node& n) const {
-    const int64_t axis = n.attr_int("axis", 0);
+  bool is_append(const Node& n, size_t axis) const {
     return n.is("Concat") && n.in.size() == 2 && n.in[0] != n.in[1] && info(n.out[0]).shape.size() == kRank &&
-           (axis == static_cast<int64_t>(kAxis) || axis == -1) && rows(n.in[1]) == tokens();
+           is_axis(Dim(n.attr_int("axis", 0)), axis) && rows(n.in[1], axis) == tokens();
+  }
+  static bool is_axis(const Dim& told, size_t axis) {
+    return told == Dim(static_cast<int64_t>(axis)) || told == Dim(static_cast<int64_t>(axis) - int64_t{kRank});
+  }
+  // [1, C, rows] and [1, rows, C]
+  bool turns(const Node& n) const {
+    return n.is("Transpose") && info(n.in[0]).shape.size() == kRank &&
+           n.permutation(kRank) == std::vector<int64_t>{0, 2, 1};
   }
   Dim tokens() const { return context_.phase == Phase::kDecode ? Dim(1) : Dim::symbol(kSymS); }
   Dim past() const { return context_.phase == Phase::kFirst ? Dim(0) : Dim::symbol(kSymP); }
 
-  // What takes the last rows of its operand; kNoValue: the node is another one.
-  ValueId last_of(const Node& n) const {
-    const auto along = [&](const Dim& axis) { return axis == Dim(static_cast<int64_t>(kAxis)) || axis == Dim(-1); };
-    if (n.in.empty() || info(n.in[0]).shape.size() != kRank) return kNoValue;
+  // What takes rows of its operand, some that lie behind each other, and where they begin.
+  struct Part {
+    ValueId value = kNoValue;
+    Dim begin;
+  };
+  Part part_of(const Node& n, size_t axis) const {
+    if (n.in.empty() || n.in[0] == kNoValue || info(n.in[0]).shape.size() != kRank) return {};
+    const Dim& all = rows(n.in[0], axis);
     if (n.is("Split")) {
       const bool alone =
           std::all_of(n.out.begin(), n.out.end() - 1, [&](ValueId v) { return v == kNoValue || users_[v].empty(); });
-      return alone && along(Dim(n.attr_int("axis", 0))) ? n.out.back() : kNoValue;
+      if (!alone || !is_axis(Dim(n.attr_int("axis", 0)), axis)) return {};
+      return {n.out.back(), all - rows(n.out.back(), axis)};
     }
-    if (!n.is("Slice") || !n.has_input(3)) return kNoValue;
-    const auto begin = content_of(graph_, n, 1), axis = content_of(graph_, n, 3), step = content_of(graph_, n, 4);
-    if (!begin || begin->size() != 1 || !axis || !along((*axis)[0])) return kNoValue;
-    const bool from_end = (*begin)[0].upper_bound() < 0,
-               last = (*begin)[0] + rows(n.out[0]) == (from_end ? Dim(0) : rows(n.in[0]));
-    return last && (!n.has_input(4) || (step && (*step)[0] == Dim(1))) ? n.out[0] : kNoValue;
+    if (n.is("Gather")) {
+      const auto at = content_of(graph_, n, 1);
+      if (!at || at->empty() || !is_axis(Dim(n.attr_int("axis", 0)), axis) || info(n.out[0]).shape.size() != kRank)
+        return {};
+      for (size_t i = 1; i < at->size(); ++i)
+        if ((*at)[i] != (*at)[0] + Dim(static_cast<int64_t>(i))) return {};
+      return {n.out[0], (*at)[0].upper_bound() < 0 ? all + (*at)[0] : (*at)[0]};
+    }
+    if (!n.is("Slice") || !n.has_input(3)) return {};
+    const auto begin = content_of(graph_, n, 1), along = content_of(graph_, n, 3), step = content_of(graph_, n, 4);
+    if (!begin || begin->size() != 1 || !along || !is_axis((*along)[0], axis) ||
+        (n.has_input(4) && (!step || (*step)[0] != Dim(1))))
+      return {};
+    return {n.out[0], (*begin)[0].upper_bound() < 0 ? all + (*begin)[0] : (*begin)[0]};
+  }
+  // What takes the last rows of its operand; kNoValue: the node is another one.
+  ValueId last_of(const Node& n, size_t axis) const {
+    const Part part = part_of(n, axis);
+    const bool last = part.value != kNoValue && part.begin + rows(part.value, axis) == rows(n.in[0], axis);
+    return last ? part.value : kNoValue;
   }
 
   // A constant, or a view of one.
@@ -167,7 +208,7 @@ class Appender {
     return true;
   }
 
-  // Each channel by itself, without padding, of constant weights.
+  // Each channel by itself, of constant weights.
   bool is_causal(const Node& n, ValueId both) const {
     if (!n.is("Conv") || n.in[0] != both || n.in.size() < 2) return false;
     const auto each = [&](const char* name, int64_t number) {
@@ -177,15 +218,16 @@ class Appender {
     const Dim& channels = info(both).shape[1];
     const Shape& w = info(n.in[1]).shape;
     const std::string pad = n.attr_string("auto_pad", "NOTSET");
-    return each("pads", 0) && each("strides", 1) && (pad == "NOTSET" || pad == "VALID") &&
-           Dim(n.attr_int("group", 1)) == channels && w.size() == kRank && w[0] == channels && w[1] == Dim(1) &&
-           fixed(n.in[1]) && (!n.has_input(2) || fixed(n.in[2]));
+    return each("strides", 1) && (pad == "NOTSET" || pad == "VALID") && Dim(n.attr_int("group", 1)) == channels &&
+           w.size() == kRank && w[0] == channels && w[1] == Dim(1) && fixed(n.in[1]) &&
+           (!n.has_input(2) || fixed(n.in[2]));
   }
 
   // ReduceSum over all rows of both * w, w [C, K] and constant: the convolution of one token.
   bool is_sum_of_products(int user, int operand, const Tail& t, Window* w) const {
     const Node& product = node(user);
-    if (context_.phase != Phase::kDecode || !product.is("Mul") || product.in[0] == product.in[1]) return false;
+    if (context_.phase != Phase::kDecode || t.axis != kAxis || !product.is("Mul") || product.in[0] == product.in[1])
+      return false;
     const ValueId factors = product.in[1 - static_cast<size_t>(operand)], products = product.out[0];
     const Shape &own = info(t.value).shape, &by = info(factors).shape;
     const bool fits = by.size() >= 2 && by.size() <= kRank && by[by.size() - 2] == own[1] && by.back() == own[kAxis] &&
@@ -203,15 +245,28 @@ class Appender {
     return true;
   }
 
-  // The rows of the new tokens: all that the convolution gives, or the last ones where it reads more than they need.
+  // The rows of the new tokens: all that the convolution gives, or some where it reads more than they need.
   bool gives_new_rows(Window* w) const {
-    const ValueId y = node(w->conv).out[0];
-    w->result = y;
-    if (w->factors != kNoValue || rows(y) == tokens()) return true;
-    if (users_[y].size() != 1 || users_[y][0].first < 0 || graph_.is_output(y)) return false;
-    w->cut = users_[y][0].first;
-    w->result = last_of(node(w->cut));
-    return w->result != kNoValue && rows(w->result) == tokens();
+    w->result = node(w->conv).out[0];
+    if (w->factors != kNoValue) return true;
+    // Where the row is that the first new token is the last of.
+    const Node& conv = node(w->conv);
+    const std::vector<int64_t> dilations = conv.attr_ints("dilations"), pads = conv.attr_ints("pads");
+    const int64_t apart = dilations.empty() ? 1 : dilations[0], before = pads.empty() ? 0 : pads[0];
+    const Dim first = w->past + Dim(before) - Dim((info(conv.in[1]).shape[2].value() - 1) * apart);
+    Dim at = 0;
+    while (at != first || rows(w->result, kAxis) != tokens()) {
+      const auto& users = users_[w->result];
+      if (w->cuts.size() == kMostCuts || users.size() != 1 || users[0].first < 0 || users[0].second != 0 ||
+          graph_.is_output(w->result))
+        return false;
+      const Part part = part_of(node(users[0].first), kAxis);
+      if (part.value == kNoValue) return false;
+      at = at + part.begin;
+      w->cuts.push_back(users[0].first);
+      w->result = part.value;
+    }
+    return first.is_const() && first.value() >= 0;
   }
 
   void keep_extents(const Window& w) {
@@ -248,7 +303,7 @@ class Appender {
     builder_.start(conv);
     if (w.both == kNoValue) {
       w.both = builder_.op("Concat", {w.state->past, w.added});
-      builder_.last().set_int("axis", static_cast<int64_t>(kAxis));
+      builder_.last().set_int("axis", static_cast<int64_t>(w.axis));
     }
     const bool sum = w.factors != kNoValue;
     const Shape taps = info(sum ? w.factors : conv.in[1]).shape;
@@ -256,22 +311,24 @@ class Appender {
         sum ? builder_.transpose(builder_.reshape(w.factors, {taps[taps.size() - 2].value(), taps.back().value()}),
                                  {1, 0})
             : taps_of(conv);
-    std::vector<ValueId> in{w.both, w.added, weights};
+    const auto by_channel = [&](ValueId v) { return w.axis == kAxis ? v : builder_.transpose(v, {0, 2, 1}); };
+    std::vector<ValueId> in{by_channel(w.both), by_channel(w.added), weights};
     if (!sum && conv.has_input(2)) in.push_back(conv.in[2]);
     if (sum && info(w.result).shape.size() < kRank)
       builder_.reshape(builder_.op("CausalConv", std::move(in), kNoValue, "situ"), {1, -1}, w.result);
     else
       builder_.op("CausalConv", std::move(in), w.result, "situ");
-    context_.note("short convolution", conv.name,
-                  taps.back().str() + " tokens of " + info(w.added).shape[1].str() + " channels, of appended rows");
+    context_.note(
+        "short convolution", conv.name,
+        taps.back().str() + " tokens of " + info(w.added).shape[kRank - w.axis].str() + " channels, of appended rows");
   }
 
   void append(const Window& w) {
-    graph_.values[w.state->past].info.shape[kAxis] = past();
+    graph_.values[w.state->past].info.shape[w.axis] = past();
     std::replace(graph_.outputs.begin(), graph_.outputs.end(), w.state->present, w.both);
     w.state->present = w.both;
     w.state->rule = StateRule::kAppend;
-    w.state->axis = static_cast<int>(kAxis);
+    w.state->axis = static_cast<int>(w.axis);
   }
 
   PassContext& context_;

@@ -33,6 +33,7 @@ class Binder {
     if (ids != kNoValue) SITU_RETURN_IF_ERROR(bind_ids(ids));
     if (!context_.encoder)
       for (ValueId v : graph_.inputs) SITU_RETURN_IF_ERROR(bind_source(v));
+    SITU_RETURN_IF_ERROR(drop_handed_through());
     find_used();
     users_ = graph_.users();
     for (ValueId v : graph_.inputs) bind_places(v);
@@ -110,6 +111,27 @@ class Binder {
     return std::any_of(list.begin(), list.end(), [&](ValueId v) { return graph_.values[v].name == name; });
   }
 
+  // Numbers that an output hands back to the host as they came, which nothing else reads: exporters make states of what
+  // their caches know of themselves.
+  Status drop_handed_through() {
+    const auto all = graph_.users();
+    const auto read = [&](ValueId v) {  // by what is no Identity
+      return std::any_of(all[static_cast<size_t>(v)].begin(), all[static_cast<size_t>(v)].end(), [&](const auto& use) {
+        return use.first >= 0 && graph_.nodes[static_cast<size_t>(use.first)].op != "Identity";
+      });
+    };
+    const size_t dropped = std::erase_if(graph_.outputs, [&](ValueId out) {
+      const ValueId v = behind(out, {"Identity"});
+      const ValueInfo& info = graph_.values[v].info;
+      return is_integer(info.type) && info.ranked && info.shape.size() < 2 && !read(v) && !read(out) &&
+             std::find(graph_.inputs.begin(), graph_.inputs.end(), v) != graph_.inputs.end();
+    });
+    if (dropped == 0) return Status::ok();
+    SITU_RETURN_IF_ERROR(graph_.sort());
+    graph_.remove_dead_nodes();
+    return Status::ok();
+  }
+
   // What nodes (those of branches too) and outputs read.
   void find_used() {
     used_.insert(graph_.outputs.begin(), graph_.outputs.end());
@@ -172,6 +194,10 @@ class Binder {
     replace_symbol(info.shape[0], Dim(1));
     // As many as an array of the caller has numbers.
     if (const Dim& count = graph_.values[ids].info.shape[1]; !context_.fed.empty() && count.is_const()) tokens_ = count;
+    // Rows for fewer or more tokens than a step has would be read, or written, where there are none.
+    if (const Dim& count = graph_.values[ids].info.shape[1];
+        !context_.encoder && count.is_const() && count.value() > 1 && count != tokens())
+      return refuse("input '" + graph_.values[ids].name + "' takes " + count.str() + " tokens in every step");
     replace_symbol(graph_.values[ids].info.shape[1], tokens());
     graph_.values[ids].info.shape[0] = Dim(1);
     context_.binding.inputs[ids] = InputRole::kTokenIds;

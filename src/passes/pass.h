@@ -168,10 +168,12 @@ Status run_passes(PassContext& context, bool literal);
 
 // -- the passes, one file each
 Status lift_extents(PassContext&);          // fixed windows: extents that are numbers become symbols
+Status ungroup_products(PassContext&);      // rows sorted by expert: products with the matrix of each row
 Status bind_inputs(PassContext&);           // symbols for batch, new tokens, past; constant inputs
 Status expand_fused(PassContext&);          // contrib and opset 23+ attention, rotary, skip norms
 Status expand_experts(PassContext&);        // contrib mixtures of experts
 Status recognise_experts(PassContext&);     // loops over experts: NonZero of a router's choice
+Status unsort_rows(PassContext&);           // rows that are sorted by expert, and put back
 Status choose_experts(PassContext&);        // experts that compute every row: those that were chosen
 Status fold_extents(PassContext&);          // of an encoder: Shape of what has known extents
 Status check_mask(PassContext&);            // ones in the attention mask hide nothing, and a zero hides a key

@@ -17,11 +17,13 @@ bool pass_disabled(const std::string& name) {
 const std::vector<Pass>& pass_list() {
   static const std::vector<Pass> passes{
       {"lift_extents", lift_extents, PassUse::kAlways, Reason::Kind::kInput},
+      {"ungroup_products", ungroup_products, PassUse::kAlways},
       {"bind_inputs", bind_inputs, PassUse::kAlways, Reason::Kind::kInput},
       {"inline_control", inline_control, PassUse::kAlways, Reason::Kind::kOperator},
       {"expand_fused", expand_fused, PassUse::kAlways},
       {"expand_experts", expand_experts, PassUse::kAlways},
       {"recognise_experts", recognise_experts, PassUse::kPlaced},
+      {"unsort_rows", unsort_rows, PassUse::kOptional},
       {"choose_experts", choose_experts, PassUse::kOptional},
       {"fold_extents", fold_extents, PassUse::kPlaced},
       {"check_mask", check_mask, PassUse::kAlways, Reason::Kind::kInput},
@@ -94,7 +96,8 @@ Status run_passes(PassContext& context, bool literal) {
     if (literal && pass.use != PassUse::kAlways && !widens) continue;
     if (pass.use == PassUse::kOptional && pass_disabled(pass.name)) continue;
     SITU_RETURN_IF_ERROR(pass.run(context).or_reason(pass.refuses).with_context(std::string("pass ") + pass.name));
-    if (pass.run == lift_extents && !context.lifted) continue;  // before inputs are bound, little is known of shapes
+    // Before inputs are bound, little is known of shapes.
+    if ((pass.run == lift_extents && !context.lifted) || pass.run == ungroup_products) continue;
     SITU_RETURN_IF_ERROR(infer_shapes(context));
   }
   context.graph.drop_unread_constants();

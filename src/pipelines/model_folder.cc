@@ -265,6 +265,10 @@ Status find_model_file(const GraphFiles& files, ModelFolder* m) {
   for (const char* name : {"model", "decoder_model_merged", "decoder_with_past_model"})
     if (files.has(name)) return put(files, name, &m->model_file);
   if (files.all().size() == 1) return put(files, files.all().begin()->first.c_str(), &m->model_file);
+  // As transformers' own exporter writes a decoder: a first call without a cache, and one with a cache, which does
+  // both.
+  if (files.all().size() == 2 && files.has("prefill") && files.has("decode"))
+    return put(files, "decode", &m->model_file);
   std::string names;
   for (const auto& [graph, variants] : files.all())
     for (const auto& [variant, paths] : variants)
