@@ -534,26 +534,33 @@ std::string Server::line_of(const Call& call) const {
   std::strftime(time, sizeof(time), "%Y-%m-%dT%H:%M:%S", &utc);
   std::snprintf(tail, sizeof(tail), ".%03dZ", static_cast<int>(ms));
   const auto rounded = [](double value) { return std::round(value * 10) / 10; };
-  Json fields = {{"time", std::string(time) + tail},
-                 {"id", call.request_id},
-                 {"key", call.key},
-                 {"method", call.method},
-                 {"route", call.route ? call.route->path : call.path},
-                 {"model", call.model},
-                 {"status", call.status},
-                 {"finish", call.finish},
-                 {"prompt", call.prompt_tokens},
-                 {"cached", call.cached_tokens},
-                 {"answer", call.answer_tokens},
-                 {"queue_ms", rounded(call.queue_ms.value_or(0))},
-                 {"first_ms", rounded(call.first_ms.value_or(0))},
-                 {"total_ms", rounded(std::chrono::duration<double, std::milli>(Clock::now() - call.begun).count())}};
-  if (options_.json_log) return fields.dump(-1, ' ', true, Json::error_handler_t::replace);
+  const std::pair<const char*, Json> fields[] = {
+      // no object: see text_of_fault
+      {"time", std::string(time) + tail},
+      {"id", call.request_id},
+      {"key", call.key},
+      {"method", call.method},
+      {"route", call.route ? call.route->path : call.path},
+      {"model", call.model},
+      {"status", call.status},
+      {"finish", call.finish},
+      {"prompt", call.prompt_tokens},
+      {"cached", call.cached_tokens},
+      {"answer", call.answer_tokens},
+      {"queue_ms", rounded(call.queue_ms.value_or(0))},
+      {"first_ms", rounded(call.first_ms.value_or(0))},
+      {"total_ms", rounded(std::chrono::duration<double, std::milli>(Clock::now() - call.begun).count())}};
   std::string line;
-  for (const auto& [name, value] : fields.items()) {
+  for (const auto& [name, value] : fields) {
+    if (options_.json_log) {
+      line += (line.empty() ? "{\"" : ",\"") + std::string(name) +
+              "\":" + value.dump(-1, ' ', true, Json::error_handler_t::replace);
+      continue;
+    }
     const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-    line += (line.empty() ? "" : " ") + (name == "time" ? text : name + "=" + (text.empty() ? "-" : text));
+    line += line.empty() ? text : " " + std::string(name) + "=" + (text.empty() ? "-" : text);
   }
+  if (options_.json_log) return line + "}";
   return one_line(line);
 }
 
