@@ -278,7 +278,7 @@ class Export(tiny_exports.Optimum):
                 return self.op("MatMulNBits", x, *inputs, *(["", bias] if bias else []), domain="com.microsoft", K=k, N=n, bits=s.bits, block_size=s.block)
             if s.stored == "table":
                 return self.table_product(x, name, w)
-            if s.stored == "bytes":
+            if s.stored.startswith("bytes"):
                 y = self.bytes_product(x, name, w.T)
                 return self.op("Add", y, bias) if bias else y
             if s.stored == "gemm":
@@ -301,7 +301,12 @@ class Export(tiny_exports.Optimum):
         rounded = self.rounded.get(x) or self.rounded.setdefault(x, self.op("DynamicQuantizeLinear", x, outputs=3))
         q, s, z = rounded
         zeros = [] if "fc3" in name else [self.weight(name + ".zero", zero)]
-        y = self.op("Cast", self.op("MatMulInteger", q, self.weight(name, digits), z, *zeros), to=TensorProto.FLOAT)
+        if self.mixture.stored == "bytes of floats":
+            digits = digits.astype(np.float32)
+        sums = self.op("MatMulInteger", q, self.weight(name, digits), z, *zeros)
+        if self.mixture.stored == "bytes divided":
+            sums = self.op("Div", sums, self.weight(name + ".divisor", np.array(7, np.int32)))
+        y = self.op("Cast", sums, to=TensorProto.FLOAT)
         return self.op("Mul", y, self.op("Mul", s, self.weight(name + ".scale", scale)))
 
     def table_product(self, x, name, w):
@@ -470,6 +475,15 @@ class ExpertsTest(CliTest):
                     placed = self.answer(folder, "--threads", 1, "--chunk", chunk)
                     self.compare(placed, naive["output_ids"], best)
                     self.assertEqual(placed["bytes_copied_per_token"], 0)
+
+    def test_refused_bytes(self):
+        """What is computed of sums as integers, and products of what are no bytes."""
+        for what, reason in (("divided", "integers of MatMulInteger '.*' are read by Div '.*', which is no Cast"), ("of floats", "MatMulInteger '.*float32")):
+            with self.subTest(what):
+                spec = Mixture("bytes " + what, style="index_add", stored="bytes " + what, third=True)
+                run = Run("run", self.write(spec, tiny_models.make_weights(DECODER, 1), make_experts(spec, 1)), "--prompt-ids", "5,6,7", "-n", 1)
+                self.assertEqual((run.code, run.out), (2, ""), run)
+                self.assertRegex(run.err, reason)
 
     def test_a_hundred_thousand_nodes(self):
         folder = self.folder / "large"

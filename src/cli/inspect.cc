@@ -55,7 +55,8 @@ void print_states(const Json& states) {
     const bool append = s.contains("bytes_per_token"), source = s.contains("bytes_per_source_row");
     std::string key = s["rule"].get<std::string>() +
                       (append ? " along axis " + std::to_string(s["axis"].get<int>()) : "") + ", " +
-                      s["type"].get<std::string>() + " " + s["shape"].get<std::string>() + ", " +
+                      s["type"].get<std::string>() + " " + s["shape"].get<std::string>() +
+                      (s.contains("encoding") ? " (" + s["encoding"].get<std::string>() + ")" : "") + ", " +
                       size_text(s[append   ? "bytes_per_token"
                                   : source ? "bytes_per_source_row"
                                            : "bytes"]

@@ -288,11 +288,11 @@ struct QuantizeParams {
   float low, high;  // the range of the integers
 };
 
-// situ.QuantizeRows: rows [D] of x become rows [D + 4] of bytes: D integers from -127 to 127, then the float that one
+// situ.EncodeRows: rows [D] of x become rows [D + 4] of bytes: D integers from -127 to 127, then the float that one
 // of them is worth, the row's largest magnitude / 127.
 constexpr int64_t kRowScaleBytes = 4;
 
-// situ.Attention, operands q [B,Hq,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv] (either may hold rows of QuantizeRows,
+// situ.Attention, operands q [B,Hq,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv] (either may hold rows of EncodeRows,
 // [B,Hk,T,D+4] int8), bias? (float: added, bool: true = attend; broadcast to [B,Hq,S,T]), slopes? f32 [Hq] (ALiBi: adds
 // slope * (key position - query position)), sink? [Hq] (adds exp(sink) to the softmax denominator), distance_bias? f32
 // [Hq or 1, N] (adds column key position - query position - least_distance, or the one at the nearer end).

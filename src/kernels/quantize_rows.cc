@@ -1,5 +1,5 @@
 // Rows of floats as they are stored (kernels/row_encoding.h).
-//   situ.QuantizeRows(x [.., D]) -> y [.., D + 4] int8, each row with a scale of its own. Rows that hold an infinity or
+//   situ.EncodeRows(x [.., D]) -> y [.., D + 4] int8, each row with a scale of its own. Rows that hold an infinity or
 //   NaN become NaN; rows of zeros stay zero.
 //   situ.EncodeRows(x [B, H, S, D], factors f32 [H or 1, D or 1]) -> y [B, H, S, D] int8, or digits [.., (D + 1) / 2]
 //   uint8: round(x * factor), ties to even; what is beyond becomes the nearest that there is.

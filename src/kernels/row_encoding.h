@@ -1,5 +1,5 @@
-// How rows of D numbers of keys or values are stored, told by their type and by how long they are: what the compiler
-// (passes/expand_fused.cc, passes/store_states.cc) and the kernels agree on.
+// How rows of D numbers of keys or values are stored. Nodes say it (ops/state_encoding.h), and their type and length
+// have been checked against what they say: kernels are told by these.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace situ {
 
 enum class RowEncoding : int32_t {
   kPlain,     // [D] of any float type
-  kRowScale,  // [D + 4] int8: D integers from -127 to 127, then the float that one of them is worth (situ.QuantizeRows)
+  kRowScale,  // [D + 4] int8: D integers from -127 to 127, then the float that one of them is worth (situ.EncodeRows)
   kBytes,     // [D] int8, from -128 to 127; what one is worth is known of all rows, of a channel or of the tensor
   kDigits,    // [(D + 1) / 2] uint8: the same of 4 bits, from -8 to 7: two in a byte, the first one low, each plus 8
 };

@@ -3,6 +3,7 @@
 #include "kernels/params.h"
 #include "ops/infer.h"
 #include "ops/ops.h"
+#include "ops/state_encoding.h"
 
 namespace situ {
 namespace {
@@ -56,10 +57,17 @@ Status check_distances(InferContext& c, const Dim& heads) {
   return c.fail("distance bias " + shape_str(s) + " should be [" + heads.str() + " or 1, N], N > 0");
 }
 
-// Numbers in a row of keys or values, which are `known` where it is stored as so many are (kernels/row_encoding.h).
-Dim row_size(const ValueInfo& v, const Dim& known) {
-  if (v.type == DType::kU8) return v.shape[3] == dim_div(known + Dim(1), Dim(2)) ? known : v.shape[3] * Dim(2);
-  return v.type == DType::kI8 && v.shape[3] != known ? v.shape[3] - Dim(kRowScaleBytes) : v.shape[3];
+// Numbers in a row of keys or values.
+Status row_size(InferContext& c, size_t i, const char* name, Dim* size) {
+  const StateEncoding encoding = state_encoding(c.node, i);
+  const ValueInfo& v = c.input(i);
+  *size = encoding.plain() ? v.shape[3] : Dim(encoding.size);
+  const bool integers = v.type == DType::kI8 || v.type == DType::kU8;
+  if (encoding.plain() ? integers : v.type != encoding.type())
+    return c.fail(std::string(name) + " is " + dtype_name(v.type) + ", and its rows are said to be " + encoding.str());
+  Dim stored;
+  return require_equal(c, std::string("size of rows of ") + name + ", " + encoding.str(), v.shape[3],
+                       encoding.stored_size(*size), &stored);
 }
 
 Status need_head_size(const PrepareContext& c, size_t i, const char* name) {
@@ -80,11 +88,12 @@ Status infer_situ_attention(InferContext& c) {
   SITU_RETURN_IF_ERROR(need_rank(c, 1, "k", 4));
   SITU_RETURN_IF_ERROR(need_rank(c, 2, "v", 4));
   const Shape &q = c.input(0).shape, &k = c.input(1).shape, &v = c.input(2).shape;
-  Dim batch, depth, keys, heads;
+  Dim batch, depth, keys, heads, size, value_size;
   SITU_RETURN_IF_ERROR(require_equal(c, "batch of q and k", q[0], k[0], &batch));
   SITU_RETURN_IF_ERROR(require_equal(c, "batch of q and v", q[0], v[0], &batch));
-  SITU_RETURN_IF_ERROR(require_equal(c, "head size of q and k", q[3], row_size(c.input(1), q[3]), &depth));
-  const int64_t value_size = c.node.attr_int("value_size", 0);  // of values that are bytes or digits
+  SITU_RETURN_IF_ERROR(row_size(c, 1, "k", &size));
+  SITU_RETURN_IF_ERROR(row_size(c, 2, "v", &value_size));
+  SITU_RETURN_IF_ERROR(require_equal(c, "head size of q and k", q[3], size, &depth));
   SITU_RETURN_IF_ERROR(require_equal(c, "length of k and v", k[2], v[2], &keys));
   SITU_RETURN_IF_ERROR(require_equal(c, "heads of k and v", k[1], v[1], &heads));
   SITU_RETURN_IF_ERROR(check_groups(c, q[1], k[1]));
@@ -92,7 +101,7 @@ Status infer_situ_attention(InferContext& c) {
   SITU_RETURN_IF_ERROR(check_per_head(c, 4, "slopes", q[1]));
   SITU_RETURN_IF_ERROR(check_per_head(c, 5, "sink", q[1]));
   SITU_RETURN_IF_ERROR(check_distances(c, q[1]));
-  return emit(c, 0, c.input(0).type, {q[0], q[1], q[2], row_size(c.input(2), Dim(value_size))});
+  return emit(c, 0, c.input(0).type, {q[0], q[1], q[2], value_size});
 }
 
 Status prepare_situ_attention(const PrepareContext& c, Prepared* out) {
@@ -116,40 +125,31 @@ Status prepare_situ_attention(const PrepareContext& c, Prepared* out) {
   return use_kernel(out, &KernelTable::attention, params);
 }
 
-// x [.., D] -> [.., D + 4] int8
-Status infer_quantize_rows(InferContext& c) {
+// x [.., D] with a scale for each row, or x [B,H,S,D] with factors f32 [H or 1, D or 1] -> rows as state_encoding has
+// them.
+Status infer_encode_rows(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "x"));
+  const StateEncoding encoding = state_encoding(c.node, 0);
   Shape y = c.input(0).shape;
   if (y.empty()) return c.fail("x is a scalar, should be [.., D]");
-  y.back() = y.back() + Dim(kRowScaleBytes);
-  return emit(c, 0, DType::kI8, std::move(y));
-}
-
-// x [B,H,S,D], factors f32 [H or 1, D or 1] -> round(x * factor) as rows of `bits` 8 or 4 (kernels/row_encoding.h)
-Status infer_encode_rows(InferContext& c) {
-  SITU_RETURN_IF_ERROR(need_rank(c, 0, "x", 4));
-  SITU_RETURN_IF_ERROR(need_rank(c, 1, "factors", 2));
-  const bool digits = c.node.attr_int("bits", 8) == 4;
-  Shape y = c.input(0).shape;
-  const Shape factors = c.input(1).shape;
-  for (const auto& [own, all] : {std::pair<Dim, Dim>{factors[0], y[1]}, {factors[1], y[3]}}) {
-    Dim same;
-    if (own != Dim(1)) SITU_RETURN_IF_ERROR(require_equal(c, "factors " + shape_str(factors), own, all, &same));
+  if (c.has(1) == (encoding.scale == ScaleOf::kRow))
+    return c.fail(std::string("there are ") + (c.has(1) ? "" : "no ") + "factors, for rows of " + encoding.str());
+  if (c.has(1)) {
+    SITU_RETURN_IF_ERROR(need_rank(c, 0, "x", 4));
+    SITU_RETURN_IF_ERROR(need_rank(c, 1, "factors", 2));
+    const Shape factors = c.input(1).shape;
+    for (const auto& [own, all] : {std::pair<Dim, Dim>{factors[0], y[1]}, {factors[1], y[3]}}) {
+      Dim same;
+      if (own != Dim(1)) SITU_RETURN_IF_ERROR(require_equal(c, "factors " + shape_str(factors), own, all, &same));
+    }
   }
-  if (digits) y[3] = dim_div(y[3] + Dim(1), Dim(2));
-  return emit(c, 0, digits ? DType::kU8 : DType::kI8, std::move(y));
+  y.back() = encoding.stored_size(y.back());
+  return emit(c, 0, encoding.type(), std::move(y));
 }
 
 Status prepare_encode_rows(const PrepareContext& c, Prepared* out) {
   SITU_RETURN_IF_ERROR(need_type(c, 0, kKernelFloats));
-  SITU_RETURN_IF_ERROR(need_type(c, 1, type_bit(DType::kF32)));
-  SITU_RETURN_IF_ERROR(need_head_size(c, 0, "x"));
-  out->kernel = &KernelTable::quantize_rows;
-  return Status::ok();
-}
-
-Status prepare_quantize_rows(const PrepareContext& c, Prepared* out) {
-  SITU_RETURN_IF_ERROR(need_type(c, 0, kKernelFloats));
+  if (c.has(1)) SITU_RETURN_IF_ERROR(need_type(c, 1, type_bit(DType::kF32)));
   const Dim& size = c.in[0]->shape.back();
   if (!size.is_const() || size.value() > kMaxHeadSize)
     return c.fail("rows of " + size.str() + ", at most " + std::to_string(kMaxHeadSize) + " are supported");

@@ -100,20 +100,20 @@ Result<StoredRows> stored_rows(const Graph& graph, const Node& n, bool keys, int
   }
   if (kind != "PER_TENSOR" && kind != "PER_CHANNEL")
     return fail(n, key + " is '" + kind + "', should be NONE, PER_TENSOR or PER_CHANNEL");
-  rows.bits = n.attr_int("kv_cache_bit_width", 8);
-  if (rows.bits != 4 && rows.bits != 8)
-    return fail(n, "kv_cache_bit_width is " + std::to_string(rows.bits) + ", should be 4 or 8");
+  const int64_t bits = n.attr_int("kv_cache_bit_width", 8);
+  if (bits != 4 && bits != 8) return fail(n, "kv_cache_bit_width is " + std::to_string(bits) + ", should be 4 or 8");
   if (!n.has_input(operand)) return fail(n, key + " is " + kind + ", and " + name + " is missing");
   const Value& scale = graph.values[n.in[operand]];
   const bool by_channel = kind == "PER_CHANNEL";
+  rows.form = {head_size, static_cast<int32_t>(bits), by_channel ? ScaleOf::kChannel : ScaleOf::kTensor};
   const int64_t heads = by_channel ? kv_heads : 1, size = by_channel ? head_size : 1;
   if (!scale.constant.present() || scale.info.type != DType::kF32 || scale.constant.count() != heads * size)
     return fail(n, name + " " + shape_str(scale.info.shape, &graph.symbol_names()) + " should be " +
                        std::to_string(heads * size) + " constant numbers of float32");
-  const DType stored = rows.bits == 4 ? DType::kU8 : DType::kI8;
+  const DType stored = rows.form.type();
   if (n.has_input(past) && graph.values[n.in[past]].info.type != stored)
     return fail(n, "the past is " + std::string(dtype_name(graph.values[n.in[past]].info.type)) + ", and rows of " +
-                       std::to_string(rows.bits) + " bits are " + dtype_name(stored));
+                       std::to_string(bits) + " bits are " + dtype_name(stored));
   rows.scales = Tensor::allocate(DType::kF32, {heads, size});
   const std::vector<double> numbers = scale.constant.to_f64();
   for (size_t i = 0; i < numbers.size(); ++i)  // 0 where a builder saw no data: as 1
@@ -122,12 +122,14 @@ Result<StoredRows> stored_rows(const Graph& graph, const Node& n, bool keys, int
 }
 
 ValueId encode_rows(Graph& graph, Builder& builder, ValueId x, const StoredRows& rows) {
-  if (rows.bits == 0) return x;
+  if (rows.form.plain()) return x;
   const Tensor factors = Tensor::allocate(DType::kF32, rows.scales.dims());
   for (int64_t i = 0; i < factors.count(); ++i)
     factors.view().as<float>()[i] = 1.0f / rows.scales.view().as<float>()[i];
   const ValueId y = builder.op("EncodeRows", {x, graph.add_constant("cache/factors", factors)}, kNoValue, "situ");
-  builder.last().set_int("bits", rows.bits);
+  StateEncoding form = rows.form;
+  form.size = 0;
+  set_state_encoding(&builder.last(), 0, form);
   return y;
 }
 
@@ -142,7 +144,7 @@ static ValueId of_heads(Graph& graph, Builder& builder, const Tensor& numbers, i
 }
 
 ValueId scale_rows(Graph& graph, Builder& builder, ValueId x, const StoredRows& rows, int64_t heads, DType type) {
-  return rows.bits == 0 ? x : builder.op("Mul", {x, of_heads(graph, builder, rows.scales, heads, type)});
+  return rows.form.plain() ? x : builder.op("Mul", {x, of_heads(graph, builder, rows.scales, heads, type)});
 }
 
 ValueId less_zeros(Graph& graph, Builder& builder, ValueId x, const StoredRows& rows, int64_t heads, DType type) {

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "ops/state_encoding.h"
 #include "passes/builder.h"
 
 namespace situ {
@@ -18,14 +19,14 @@ Status expand_tensor_scatter(Graph& graph, Builder& builder, const Node& n);
 //   j < n and, where is_causal, j <= i + n - S
 Status hide_padding(Graph& graph, Builder& builder, const Node& n, ValueId* mask);
 
-// How GroupQueryAttention stores keys or values: as floats, or as integers of `bits` that are worth scales [KV heads or
-// 1, D or 1]: round(x / scale) (kernels/row_encoding.h).
+// Keys or values as a graph stores them: floats, or integers that are worth scales [KV heads or 1, D or 1]:
+// round(x / scale).
 struct StoredRows {
-  int64_t bits = 0;  // 0: floats
-  Tensor scales;
+  StateEncoding form;
+  Tensor scales = {};
   Tensor zeros = {};  // float, as scales are: an integer is worth scale * (integer - zero); absent: 0
 };
-// Of keys, or of values. Error: attributes, scales or a past that do not fit each other.
+// Of GroupQueryAttention's keys, or values. Error: attributes, scales or a past that do not fit each other.
 Result<StoredRows> stored_rows(const Graph& graph, const Node& n, bool keys, int64_t kv_heads, int64_t head_size);
 // x [B, KV heads, S, D] as it is stored.
 ValueId encode_rows(Graph& graph, Builder& builder, ValueId x, const StoredRows& rows);

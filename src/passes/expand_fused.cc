@@ -176,22 +176,21 @@ class Expander {
   }
 
   // `fresh` without tokens: the past is another layer's present, which has those of this step.
-  // `bits`: of rows that are integers.
-  ValueId append(ValueId past, ValueId fresh, ValueId present, int64_t bits = 0) {
+  ValueId append(ValueId past, ValueId fresh, ValueId present, const StateEncoding& form = {}) {
     const bool none = past != kNoValue && shape(fresh).size() >= 3 && shape(fresh)[shape(fresh).size() - 2] == Dim(0);
     if (past == kNoValue || none) {
       const ValueId all = none ? past : fresh;
       return present == kNoValue ? all : builder_.op("Identity", {all}, present);
     }
     // A past input whose head size was only a symbol now has it from the new rows.
-    if (context_.binding.inputs.count(past)) fill_head_size(past, bits);
+    if (context_.binding.inputs.count(past)) fill_head_size(past, form);
     const ValueId y = builder_.op("Concat", {past, fresh}, present);
     builder_.last().set_int("axis", 2);
     return y;
   }
-  void fill_head_size(ValueId past, int64_t bits) {
+  void fill_head_size(ValueId past, const StateEncoding& form) {
     Shape& s = graph_.values[past].info.shape;
-    if (s.size() == 4 && !s[3].is_const() && head_size_ > 0) s[3] = Dim(bits == 4 ? (head_size_ + 1) / 2 : head_size_);
+    if (s.size() == 4 && !s[3].is_const() && head_size_ > 0) s[3] = form.stored_size(Dim(head_size_));
     if (s.size() == 4 && !s[1].is_const() && kv_heads_ > 0) s[1] = Dim(kv_heads_);
   }
 
@@ -201,7 +200,7 @@ class Expander {
     int64_t window = -1;
     bool causal = true;
     bool smooth_sink = false;
-    int64_t bits = 0;  // of keys and values that are integers
+    StateEncoding keys = {}, values = {};
   };
   void describe(const AttentionSpec& spec) {
     std::string text = current_->op + ": " + (heads_ > 0 ? std::to_string(heads_) + " heads" : "heads");
@@ -210,7 +209,7 @@ class Expander {
     if (spec.causal) text += ", causal";
     if (spec.window > 0) text += ", window " + std::to_string(spec.window);
     if (spec.softcap > 0) text += ", softcap " + std::to_string(spec.softcap);
-    if (spec.bits > 0) text += ", keys and values of " + std::to_string(spec.bits) + " bits";
+    if (!spec.keys.plain()) text += ", keys and values of " + std::to_string(spec.keys.bits) + " bits";
     context_.note("attention", current_->name, text);
   }
   ValueId attend(ValueId q, ValueId k, ValueId v, ValueId bias, ValueId sink, const AttentionSpec& spec) {
@@ -221,7 +220,7 @@ class Expander {
     node.set_int("window", spec.window);
     node.set_int("causal", spec.causal);
     node.set_int("smooth_sink", spec.smooth_sink);
-    if (spec.bits > 0) node.set_int("value_size", head_size_);
+    for (const size_t i : {1, 2}) set_state_encoding(&node, i, i == 1 ? spec.keys : spec.values);
     describe(spec);
     return y;
   }
@@ -259,7 +258,8 @@ class Expander {
     const Result<StoredRows> keys = stored_rows(graph_, n, true, kv_heads_, head_size_),
                              values = stored_rows(graph_, n, false, kv_heads_, head_size_);
     if (!keys.is_ok() || !values.is_ok()) return keys.is_ok() ? values.status() : keys.status();
-    if (keys->bits != values->bits) return fail(n, "one of keys and values is quantised, the other is not");
+    if (keys->form.plain() != values->form.plain())
+      return fail(n, "one of keys and values is quantised, the other is not");
     if (n.has_output(3)) return fail(n, "output_qk is not supported");
     if (n.attr_int("local_window_size", -1) == 0) return fail(n, "local_window_size is 0, a window of no keys");
     ValueId q = n.in[0], k = operand(n, 1), v = operand(n, 2);
@@ -298,11 +298,12 @@ class Expander {
       k = encode_rows(graph_, builder_, k, *keys);
       v = encode_rows(graph_, builder_, v, *values);
     }
-    k = append(operand(n, 3), k, n.has_output(1) ? n.out[1] : kNoValue, keys->bits);
-    v = append(operand(n, 4), v, n.has_output(2) ? n.out[2] : kNoValue, values->bits);
+    k = append(operand(n, 3), k, n.has_output(1) ? n.out[1] : kNoValue, keys->form);
+    v = append(operand(n, 4), v, n.has_output(2) ? n.out[2] : kNoValue, values->form);
     AttentionSpec spec{n.attr_float("scale", 0), n.attr_float("softcap", 0), n.attr_int("local_window_size", -1),
                        n.attr_int("causal", 1) != 0, n.attr_int("smooth_softmax", 0) == 1};
-    spec.bits = keys->bits;
+    spec.keys = keys->form;
+    spec.values = values->form;
     const DType type = graph_.values[n.in[0]].info.type;
     q = scale_rows(graph_, builder_, q, *keys, heads, type);
     ValueId y = attend(q, k, v, operand(n, 10), operand(n, 11), spec);

@@ -2,7 +2,7 @@
 //   q, s, z = DynamicQuantizeLinear(x[rows of e]);  Cast(MatMulInteger(q, W_e, z, w_zero)) * (s * w_scale)
 // Rows of one expert have one range. s and z become numbers of each choice, [S, choices, 1]: those of the expert that
 // is chosen. The rounded rows, less their zero point, are multiplied by the bytes of W_e as floats, which is exact
-// while sums are below 2^24.
+// while sums are below 2^24. Who reads these as integers (a division) would compute something else.
 #include <algorithm>
 
 #include "passes/expert_rows.h"
@@ -71,15 +71,17 @@ std::optional<ExpertRows::Rounding> ExpertRows::rounding(const Values& of_expert
 }
 
 // w int8 or uint8 [K, N] of one expert as bytes [N, K] that are read as uint8.
-Result<Tensor> ExpertRows::bytes_by_column(const Tensor& w) const {
-  const int64_t k = w.dims()[0], columns = w.dims()[1];
-  Result<Tensor> turned = room(DType::kU8, {columns, k});
-  if (!turned.is_ok() || dry()) return turned;
-  const auto* from = w.view().as<const uint8_t>();
-  const uint8_t flip = w.type() == DType::kI8 ? 128 : 0;
-  for (int64_t c = 0; c < columns; ++c)
-    for (int64_t i = 0; i < k; ++i) turned->view().as<uint8_t>()[c * k + i] = from[i * columns + c] ^ flip;
-  return turned;
+Tensor ExpertRows::bytes_by_column(const Tensor& stored) const {
+  const int64_t k = stored.dims()[0], columns = stored.dims()[1];
+  return computed_later(context_, {stored}, DType::kU8, {columns, k}, [k, columns](const std::vector<Tensor>& of) {
+    const Tensor& w = of[0];
+    Tensor turned = Tensor::allocate(DType::kU8, {columns, k});
+    const auto* from = w.view().as<const uint8_t>();
+    const uint8_t flip = w.type() == DType::kI8 ? 128 : 0;
+    for (int64_t c = 0; c < columns; ++c)
+      for (int64_t i = 0; i < k; ++i) turned.view().as<uint8_t>()[c * k + i] = from[i * columns + c] ^ flip;
+    return turned;
+  });
 }
 
 std::optional<LiftedRows> ExpertRows::product_of_bytes(const Values& of_experts) {
@@ -91,6 +93,9 @@ std::optional<LiftedRows> ExpertRows::product_of_bytes(const Values& of_experts)
     const Node* round = graph_.producer(n.in[0], "DynamicQuantizeLinear");
     if (!round || round->out.size() != 3 || n.in[0] != round->out[0] || !n.has_input(2) || n.in[2] != round->out[2])
       return no("rows that go through " + label + " are not rounded by their own range");
+    for (const auto& [u, operand] : readers_(v))
+      if (const Node& reader = graph_.nodes[static_cast<size_t>(u)]; !reader.is("Cast"))
+        return no("integers of " + n.label() + " are read by " + reader.label() + ", which is no Cast");
     rounded.push_back(round->out[0]);
     const Tensor& w = graph_.values[n.in[1]].constant;
     if (!w.present() || !w.contiguous() || w.rank() != 2 || (w.type() != DType::kU8 && w.type() != DType::kI8))
@@ -103,8 +108,6 @@ std::optional<LiftedRows> ExpertRows::product_of_bytes(const Values& of_experts)
   const ValueId ones = graph_.add_constant(label + "/ones", filled_columns(DType::kF32, columns, 1));
   for (const ValueId v : of_experts) {
     const Node& n = producer(v);
-    const Result<Tensor> bytes = bytes_by_column(graph_.values[n.in[1]].constant);
-    if (!bytes.is_ok()) return no(bytes.status().message());
     const uint8_t middle = bytes_middle(n);
     Tensor zeros = filled_columns(DType::kU8, columns, middle);
     if (n.has_input(3)) {
@@ -115,7 +118,7 @@ std::optional<LiftedRows> ExpertRows::product_of_bytes(const Values& of_experts)
       for (int64_t c = 0; c < columns; ++c)
         zeros.view().as<uint8_t>()[c] = given.view().as<const uint8_t>()[given.count() == 1 ? 0 : c] ^ middle;
     }
-    weights.push_back(graph_.add_constant(n.name + "/columns", *bytes));
+    weights.push_back(graph_.add_constant(n.name + "/columns", bytes_by_column(graph_.values[n.in[1]].constant)));
     weights.push_back(ones);
     weights.push_back(graph_.add_constant(n.name + "/zeros", zeros));
   }

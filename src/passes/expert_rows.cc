@@ -281,7 +281,7 @@ std::optional<LiftedRows> ExpertRows::elementwise(const Values& of_experts) {
   // A bias is added by the product.
   for (size_t i = 0; i < 2 && n.is("Add"); ++i)
     if (rows[i].value != kNoValue && rows[1 - i].value == kNoValue && rows[i].rest.size() == 1 &&
-        readers_(n.in[i]) == 1 && emit_.add_bias(rows[i], stacked(operands(of_experts, 1 - i), rows[i].rest)))
+        readers_(n.in[i]).size() == 1 && emit_.add_bias(rows[i], stacked(operands(of_experts, 1 - i), rows[i].rest)))
       return rows[i];
   for (size_t i = 0; i < n.in.size(); ++i) {
     if (n.in[i] == kNoValue || rows[i].value != kNoValue) {
@@ -402,24 +402,15 @@ std::optional<LiftedRows> ExpertRows::product(const Values& of_experts) {
   return emit_.product(*x, bias, stored, {k, columns}, transposed);
 }
 
-// Of who asks whether a model can be run, and runs nothing.
-bool ExpertRows::dry() const { return context_.packs != nullptr && context_.packs->dry(); }
-
-// Room for weights in another form; where they are not looked at, their size alone.
-Result<Tensor> ExpertRows::room(DType type, const std::vector<int64_t>& dims) const {
-  if (!dry()) return Tensor::allocate(type, dims);
-  Result<Tensor> nothing = context_.packs->nothing(type, count_of(dims));
-  if (!nothing.is_ok()) return nothing.status();
-  return nothing->reshaped(dims);
-}
-
 // [N, K] of a product whose digits are numbers of a table.
-Result<Tensor> ExpertRows::numbers_of_table(const Node& n, const QuantisedMatrix& w) const {
-  Result<Tensor> numbers = room(DType::kF32, {w.n, w.k});
-  if (!numbers.is_ok() || dry()) return numbers;
-  write_numbers(w.table, w.high_first, w.block, graph_.values[n.in[1]].constant, graph_.values[n.in[2]].constant,
-                {numbers->view().as<float>(), static_cast<size_t>(numbers->count())});
-  return numbers;
+Tensor ExpertRows::numbers_of_table(const Node& n, const QuantisedMatrix& w) const {
+  return computed_later(context_, {graph_.values[n.in[1]].constant, graph_.values[n.in[2]].constant}, DType::kF32,
+                        {w.n, w.k}, [w](const std::vector<Tensor>& of) {
+                          Tensor numbers = Tensor::allocate(DType::kF32, {w.n, w.k});
+                          write_numbers(w.table, w.high_first, w.block, of[0], of[1],
+                                        {numbers.view().as<float>(), static_cast<size_t>(numbers.count())});
+                          return numbers;
+                        });
 }
 
 std::optional<LiftedRows> ExpertRows::product_of_digits(const Values& of_experts) {
@@ -441,9 +432,8 @@ std::optional<LiftedRows> ExpertRows::product_of_digits(const Values& of_experts
       std::all_of(of_experts.begin(), of_experts.end(), [&](ValueId v) { return scales(v) == scales(of_experts[0]); });
   const bool as_numbers = w.table != DigitTable::kNone && (!packs_expert(w) || !alike || pass_disabled("pack_experts"));
   for (size_t e = 0; e < of_experts.size() && as_numbers; ++e) {
-    const Result<Tensor> numbers = numbers_of_table(producer(of_experts[e]), w);
-    if (!numbers.is_ok()) return no(numbers.status().message());
-    weights.push_back(graph_.add_constant(producer(of_experts[e]).name + "/numbers", *numbers));
+    const Node& own = producer(of_experts[e]);
+    weights.push_back(graph_.add_constant(own.name + "/numbers", numbers_of_table(own, w)));
   }
   if (as_numbers) return emit_.product(*x, bias, weights, {w.k, w.n});
   for (const ValueId v : of_experts)

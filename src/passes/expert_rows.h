@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/params.h"
@@ -66,9 +67,11 @@ class ExpertEmitter {
 
 class ExpertRows {
  public:
-  // index [S, choices]; of_rows: the value has a row for each that a NonZero found; readers: how many a value has.
+  // Nodes that read a value, and as which operand.
+  using Readers = std::function<const std::vector<std::pair<int, int>>&(ValueId)>;
+  // index [S, choices]; of_rows: the value has a row for each that a NonZero found.
   ExpertRows(PassContext& context, Builder& builder, RowFacts facts, ValueId index,
-             std::function<bool(ValueId)> of_rows, std::function<size_t(ValueId)> readers)
+             std::function<bool(ValueId)> of_rows, Readers readers)
       : context_(context),
         graph_(context.graph),
         builder_(builder),
@@ -107,12 +110,10 @@ class ExpertRows {
   };
   std::optional<Rounding> rounding(const Values& of_experts);
   ValueId over_rows_of_expert(const char* reduce, ValueId of_choices);
-  Result<Tensor> bytes_by_column(const Tensor& w) const;
+  Tensor bytes_by_column(const Tensor& stored) const;
   uint8_t bytes_middle(const Node& product) const;
   std::optional<LiftedRows> product_of_bytes(const Values& of_experts);
-  bool dry() const;
-  Result<Tensor> room(DType type, const std::vector<int64_t>& dims) const;
-  Result<Tensor> numbers_of_table(const Node& product, const QuantisedMatrix& w) const;
+  Tensor numbers_of_table(const Node& product, const QuantisedMatrix& w) const;
   ValueId constant_of(const Values& values, const std::vector<int64_t>& rest, bool* per_choice);
   ValueId stacked(const Values& values, const std::vector<int64_t>& dims);
   bool same_numbers(const Values& values) const;
@@ -123,7 +124,7 @@ class ExpertRows {
   RowFacts facts_;
   ExpertEmitter emit_;
   std::function<bool(ValueId)> of_rows_;
-  std::function<size_t(ValueId)> readers_;
+  Readers readers_;
   std::map<ValueId, std::pair<Values, std::optional<LiftedRows>>> lifted_;  // by the first expert's value
   std::map<ValueId, Rounding> roundings_;                                   // by the first expert's rounded rows
   std::string reason_;

@@ -177,6 +177,7 @@ Status unsort_rows(PassContext&);           // rows that are sorted by expert, a
 Status choose_experts(PassContext&);        // experts that compute every row: those that were chosen
 Status fold_extents(PassContext&);          // of an encoder: Shape of what has known extents
 Status check_mask(PassContext&);            // ones in the attention mask hide nothing, and a zero hides a key
+Status read_stacks(PassContext&);           // parts of values that are stacked: those values
 Status unstack_states(PassContext&);        // states stacked in one tensor: each of its own
 Status lift_caches(PassContext&);           // caches of a fixed size, written at positions: rows are appended
 Status find_states(PassContext&);           // past / present pairs from what the outputs are made of
@@ -200,7 +201,7 @@ Status append_windows(PassContext&);        // states that are the last rows, of
 Status recognise_attention(PassContext&);   // Softmax outwards; masks, ALiBi, repeat_kv by probing
 Status recognise_recurrence(PassContext&);  // states that are read and written by plain operators, by probing
 Status order_single_tokens(PassContext&);   // attention of a fixed window of one token sees no later one
-Status split_products(PassContext&);        // products with repeated heads that attention recognition left
+Status split_products(PassContext&);        // products on repetitions that were merged with other axes, as heads are
 Status push_selections(PassContext&);       // Slice/Split/Gather above the projection they select from
 Status last_token(PassContext&);            // logits of the last tokens only
 Status spread_repeats(PassContext&);        // elementwise operators on repetitions that were merged with other axes
@@ -274,8 +275,12 @@ struct FoldingFailed : std::runtime_error {
 // The results of an operator on constants, whose pages of the file are let go. Throws FoldingFailed.
 std::vector<Tensor> computed_results(const PassContext& context, Evaluator& evaluator, const Node& node,
                                      const std::vector<Tensor>& operands);
-// One of them, of `dims`, computed when it is first looked at: FoldingFailed is thrown there. The context must live as
-// long.
+// A constant of `dims` that is computed of others when it is first looked at, which nobody does where a model is only
+// asked whether it can be run. What `compute` throws is thrown there. The context must live as long.
+Tensor computed_later(PassContext& context, const std::vector<Tensor>& operands, DType type,
+                      const std::vector<int64_t>& dims,
+                      std::function<Tensor(const std::vector<Tensor>& operands)> compute);
+// The same of one result of an operator: FoldingFailed is thrown.
 Tensor deferred_result(PassContext& context, const Node& node, size_t output, const std::vector<Tensor>& operands,
                        DType type, const std::vector<int64_t>& dims);
 

@@ -27,6 +27,7 @@ const std::vector<Pass>& pass_list() {
       {"choose_experts", choose_experts, PassUse::kOptional},
       {"fold_extents", fold_extents, PassUse::kPlaced},
       {"check_mask", check_mask, PassUse::kAlways, Reason::Kind::kInput},
+      {"read_stacks", read_stacks, PassUse::kOptional, Reason::Kind::kState},
       {"unstack_states", unstack_states, PassUse::kAlways, Reason::Kind::kState},
       {"lift_caches", lift_caches, PassUse::kAlways, Reason::Kind::kState},
       {"find_states", find_states, PassUse::kAlways, Reason::Kind::kState},

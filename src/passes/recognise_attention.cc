@@ -108,7 +108,7 @@ class Recogniser {
     const Node* n = graph_.producer(l->source);
     if (n && widens(*n)) n = graph_.producer(n->in[0]);
     if (n && n->is("Cast") && !prober_.known(n->in[0]) && graph_.values[n->in[0]].info.type == DType::kI8) {
-      StoredRows rows{8, Tensor::allocate(DType::kF32, {1, 1})};
+      StoredRows rows{{l->size, 8, ScaleOf::kTensor}, Tensor::allocate(DType::kF32, {1, 1})};
       *rows.scales.view().as<float>() = std::exchange(l->scale, 1.0f);
       l->source = n->in[0];
       return rows;
@@ -132,7 +132,8 @@ class Recogniser {
       for (size_t i = 0; i < numbers.size(); ++i) t.view().as<float>()[i] = static_cast<float>(numbers[i]);
       return t;
     };
-    StoredRows rows{8, as_floats(scale.to_f64())};
+    const ScaleOf scale_of = by_head ? ScaleOf::kHead : by_channel ? ScaleOf::kChannel : ScaleOf::kTensor;
+    StoredRows rows{{l->size, 8, scale_of}, as_floats(scale.to_f64())};
     if (uneven) rows.zeros = as_floats(zeros);
     l->source = n->in[0];
     return rows;
@@ -469,7 +470,8 @@ class Recogniser {
       a.set_float("softcap", m.softcap);
       a.set_int("causal", m.mask.causal);
       a.set_int("window", m.mask.window);
-      if (m.values.bits > 0) a.set_int("value_size", m.v.size);
+      set_state_encoding(&a, 1, m.keys.form);
+      set_state_encoding(&a, 2, m.values.form);
       y = less_zeros(graph_, builder, y, m.values, m.q.heads, made);
       y = scale_rows(graph_, builder, y, m.values, m.q.heads, made);
       // The product with V may have been computed in another type than Q, K and V are in (half with casts around).
@@ -498,7 +500,7 @@ class Recogniser {
     if (m.distance) text += ", bias by distance";
     if (m.sink.present()) text += ", sinks";
     if (m.bias != kNoValue) text += ", mask computed";
-    if (m.keys.bits > 0 || m.values.bits > 0) text += ", keys and values as integers";
+    if (!m.keys.form.plain() || !m.values.form.plain()) text += ", keys and values as integers";
     context_.note("attention", where, text);
   }
 

@@ -406,7 +406,7 @@ class LoopFinder {
     const ValueId index = builder_.reshape(loop.index, {-1, loop.choices});
     ExpertRows rows(
         context_, builder_, facts, index, [&](ValueId v) { return of_rows(v); },
-        [&](ValueId v) { return users_[v].size(); });
+        [&](ValueId v) -> const auto& { return users_[static_cast<size_t>(v)]; });
     std::vector<ValueId> updates;
     for (const Link& link : loop.links) updates.push_back(graph_.nodes[static_cast<size_t>(link.scatter)].in[2]);
     const std::optional<LiftedRows> lifted = rows.lift(updates);

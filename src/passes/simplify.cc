@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "eval/interpreter.h"
 #include "ops/op.h"
 #include "passes/builder.h"
 #include "passes/gathers_to_views.h"
@@ -93,12 +94,12 @@ ValueId joined_operand(const Graph& graph, const Node& n, size_t o) {
 // Tile along axes of extent 1 repeats what a stride of 0 repeats for nothing: it becomes Expand.
 void tile_to_expand(Graph& graph) {
   for (Node& n : graph.nodes) {
-    if (!n.is("Tile") || n.in.size() != 2 || !graph.values[n.in[1]].constant.present()) continue;
-    const std::vector<int64_t> repeats = graph.values[n.in[1]].constant.to_i64();
+    const auto repeats = n.is("Tile") && n.in.size() == 2 ? content_of(graph, n, 1) : std::nullopt;
+    if (!repeats) continue;
     const Shape from = graph.values[n.in[0]].info.shape, to = graph.values[n.out[0]].info.shape;
-    bool broadcast = repeats.size() == from.size();
+    bool broadcast = repeats->size() == from.size() && to.size() == from.size();
     for (size_t i = 0; broadcast && i < from.size(); ++i)
-      broadcast = repeats[i] == 1 || (from[i] == Dim(1) && repeats[i] > 0);
+      broadcast = (*repeats)[i] == Dim(1) || (from[i] == Dim(1) && (*repeats)[i].lower_bound() > 0);
     if (!broadcast) continue;
     const ValueId dims = graph.add_shape(n.name + "/dims", to);
     n.op = "Expand";
@@ -127,8 +128,8 @@ void gather_to_squeeze(Graph& graph) {
   }
 }
 
-// Whether constant indices [.., rank] are all places of `dims` in order, but that along `axis` the last one stands for
-// all.
+// Whether constant indices [.., rank] are all places of `dims` in order, but that along `axis` (-1: none) the last one
+// stands for all.
 bool names_last_row(const Tensor& indices, const std::vector<int64_t>& dims, int64_t axis) {
   const int64_t rank = std::ssize(dims);
   int64_t count = 1;
@@ -148,13 +149,31 @@ bool names_last_row(const Tensor& indices, const std::vector<int64_t>& dims, int
   return true;
 }
 
-// The same by ScatterND, as torch.onnx writes state[:, :, -1] = x, whose updates have no such axis.
+// Whether they are all places of the first axes in order, as many as a place has numbers.
+bool names_all(const Tensor& indices, std::vector<int64_t> dims) {
+  const int64_t axes = indices.present() && indices.rank() > 0 ? indices.dims().back() : 0;
+  if (axes == 0 || axes > std::ssize(dims)) return false;
+  dims.resize(static_cast<size_t>(axes));
+  return names_last_row(indices, dims, -1);
+}
+
+// ScatterND that writes the last row of a Concat, as torch.onnx writes state[:, :, -1] = x, whose updates have no such
+// axis: they are the last operand. And one that writes all places in order: there is nothing but what it writes.
 Status scatter_nd_to_concat(Graph& graph) {
+  const auto writes = [](const Node& n) {
+    return n.is("ScatterND") && n.in.size() == 3 && n.attr_string("reduction", "none") == "none";
+  };
+  if (std::none_of(graph.nodes.begin(), graph.nodes.end(), writes)) return Status::ok();
   Builder builder(graph);
   for (Node n : graph.nodes) {
-    const Node* concat = n.is("ScatterND") && n.in.size() == 3 ? graph.producer(n.in[0], "Concat") : nullptr;
-    const Shape all = concat ? graph.values[n.in[0]].info.shape : Shape{};
-    if (concat && concat->in.size() > 1 && shape_is_const(all) && n.attr_string("reduction", "none") == "none") {
+    const Shape all = writes(n) ? graph.values[n.in[0]].info.shape : Shape{};
+    const Node* concat = writes(n) ? graph.producer(n.in[0], "Concat") : nullptr;
+    if (writes(n) && shape_is_const(all) && names_all(graph.values[n.in[1]].constant, shape_values(all))) {
+      builder.start(n);
+      builder.reshape(n.in[2], shape_values(all), n.out[0]);
+      continue;
+    }
+    if (concat && concat->in.size() > 1 && shape_is_const(all)) {
       const int64_t rank = std::ssize(all), given = concat->attr_int("axis", 0),
                     axis = given < 0 ? given + rank : given;
       Shape row = all;
@@ -228,6 +247,52 @@ Status fill_for_updates(Graph& graph) {
       }
     }
     builder.keep(std::move(n));
+  }
+  return builder.finish();
+}
+
+// The number that all elements of a value are; nothing: they differ, or it is not told.
+std::optional<Tensor> number_everywhere(const PassContext& context, ValueId v, int depth = 0) {
+  const Graph& graph = context.graph;
+  const Tensor& constant = graph.values[v].constant;
+  if (constant.present()) return constant.count() == 1 ? std::optional(constant) : std::nullopt;
+  const Node* n = depth < kMaxRank ? graph.producer(v) : nullptr;
+  if (!n || n->in.empty()) return std::nullopt;
+  if (n->is("ConstantOfShape")) {
+    const Attribute* value = n->attr("value");
+    return value && value->tensor.present() ? std::optional(value->tensor) : std::nullopt;
+  }
+  const bool view = n->def && (n->def->placement == Placement::kView || n->is("Cast"));
+  const std::optional<Tensor> number = view ? number_everywhere(context, n->in[0], depth + 1) : std::nullopt;
+  if (!number || !n->is("Cast")) return number;
+  Result<std::vector<Tensor>> cast = context.evaluator.node(*n, {*number});
+  return cast.is_ok() ? std::optional(cast->front()) : std::nullopt;
+}
+
+// What is gathered of one number is that number, wherever it stands: of a mask that is all ones.
+Status gathers_of_one_number(PassContext& context) {
+  Graph& graph = context.graph;
+  const auto gathered = [&](const Node& n) -> std::optional<Tensor> {
+    if (!n.is("Gather") && !n.is("GatherND") && !n.is("GatherElements")) return std::nullopt;
+    const ValueInfo& info = graph.values[n.out[0]].info;
+    if (!info.ranked || info.content || graph.is_output(n.out[0])) return std::nullopt;
+    return number_everywhere(context, n.in[0]);
+  };
+  if (std::none_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& n) { return gathered(n).has_value(); }))
+    return Status::ok();
+  Builder builder(graph);
+  for (Node n : graph.nodes) {
+    const std::optional<Tensor> number = gathered(n);
+    if (!number) {
+      builder.keep(std::move(n));
+      continue;
+    }
+    builder.start(n);
+    builder.op("ConstantOfShape", {graph.add_shape(n.name + "/dims", graph.values[n.out[0]].info.shape)}, n.out[0]);
+    Attribute value;
+    value.kind = Attribute::Kind::kTensor;
+    value.tensor = number->reshaped({1});
+    builder.last().attrs["value"] = value;
   }
   return builder.finish();
 }
@@ -322,6 +387,7 @@ Status simplify(PassContext& context) {
   scatter_to_concat(graph);
   SITU_RETURN_IF_ERROR(scatter_nd_to_concat(graph));
   gather_to_squeeze(graph);
+  SITU_RETURN_IF_ERROR(gathers_of_one_number(context));
   SITU_RETURN_IF_ERROR(gathers_to_views(graph));
   SITU_RETURN_IF_ERROR(fill_for_updates(graph));
   SITU_RETURN_IF_ERROR(scatter_to_where(graph));

@@ -1,13 +1,13 @@
 // The element type in which attention states are kept (--kv-type). Rows that attention alone reads can be stored in
 // half precision: half the memory, and half the bytes that every later token reads; or as bytes with a scale for each
-// row, half of that again (situ.QuantizeRows), which nothing but a user asks for. `auto` stores halves where the rows
+// row, half of that again (situ.EncodeRows), which nothing but a user asks for. `auto` stores halves where the rows
 // come from products that round their activations to 8 bits, whose error is ten times that of a half, and where there
 // is enough of them to matter: a small cache is read from a core's own memory, and stays exact. So are the rows of a
 // source that cross-attention reads, and those that attention reads from the arena: many rows of halves are multiplied
 // as integers (kernels/attention_pairs.h).
 #include <algorithm>
 
-#include "kernels/params.h"
+#include "ops/state_encoding.h"
 #include "passes/builder.h"
 #include "passes/pass.h"
 
@@ -39,12 +39,24 @@ bool rounds(const Graph& graph) {
 class Storer {
  public:
   Storer(PassContext& context, DType type)
-      : context_(context), graph_(context.graph), users_(graph_.users()), type_(type) {}
+      : context_(context),
+        graph_(context.graph),
+        users_(graph_.users()),
+        type_(type),
+        encoding_(type == DType::kI8 ? StateEncoding{0, 8, ScaleOf::kRow} : StateEncoding{}) {}
 
   Status run() {
     std::map<int, StatePair*> concats;
-    for (StatePair& s : context_.binding.states)
-      if (const int c = concat_of(s); c >= 0) concats[c] = &s;
+    for (StatePair& s : context_.binding.states) {
+      Readers readers;
+      const int c = concat_of(s, &readers);
+      if (c < 0) continue;
+      concats[c] = &s;
+      StateEncoding stored = encoding_;
+      if (!stored.plain()) stored.size = graph_.values[s.past].info.shape.back().value();
+      for (const auto& [node, operand] : readers)
+        set_state_encoding(&graph_.nodes[static_cast<size_t>(node)], static_cast<size_t>(operand), stored);
+    }
     if (concats.empty()) return Status::ok();
     Builder builder(graph_);
     std::vector<Node> nodes = std::move(graph_.nodes);
@@ -55,12 +67,10 @@ class Storer {
         for (const ValueId v : {it->second->past, it->second->present}) {
           ValueInfo& state = graph_.values[v].info;
           state.type = type_;
-          if (type_ == DType::kI8) state.shape.back() = state.shape.back() + Dim(kRowScaleBytes);
+          if (!encoding_.plain()) state.shape.back() = encoding_.stored_size(state.shape.back());
         }
         builder.start(nodes[i]);
-        for (size_t o = 1; o < nodes[i].in.size(); ++o)
-          nodes[i].in[o] = type_ == DType::kI8 ? builder.op("QuantizeRows", {nodes[i].in[o]}, kNoValue, "situ")
-                                               : builder.cast(nodes[i].in[o], type_);
+        for (size_t o = 1; o < nodes[i].in.size(); ++o) nodes[i].in[o] = stored_rows_of(builder, nodes[i].in[o]);
       }
       builder.keep(std::move(nodes[i]));
     }
@@ -74,7 +84,8 @@ class Storer {
     for (const StatePair& s : context_.binding.states) {
       if (s.rule != StateRule::kSource || s.past == kNoValue || s.present != kNoValue) continue;
       ValueInfo& state = graph_.values[s.past].info;
-      if (state.type != DType::kF32 || !attention_only(s.past, 0)) continue;
+      Readers readers;
+      if (state.type != DType::kF32 || !attention_only(s.past, 0, &readers)) continue;
       state.type = type_;
       ++count;
     }
@@ -103,6 +114,15 @@ class Storer {
   }
 
  private:
+  using Readers = std::vector<std::pair<int, int>>;  // operands of attention nodes
+
+  ValueId stored_rows_of(Builder& builder, ValueId rows) const {
+    if (encoding_.plain()) return builder.cast(rows, type_);
+    const ValueId stored = builder.op("EncodeRows", {rows}, kNoValue, "situ");
+    set_state_encoding(&builder.last(), 0, encoding_);
+    return stored;
+  }
+
   bool made_by_bytes(ValueId v) const {
     while (graph_.values[v].info.type == DType::kF32 && graph_.values[v].producer >= 0 && users_[v].size() == 1 &&
            !graph_.is_output(v)) {
@@ -115,34 +135,36 @@ class Storer {
   }
 
   // The Concat that appends to this float state, if attention is all that reads it; else -1.
-  int concat_of(const StatePair& s) const {
+  int concat_of(const StatePair& s, Readers* readers) const {
     if (s.past == kNoValue || s.present == kNoValue) return -1;
     const int p = graph_.values[s.present].producer;
     const DType own = graph_.values[s.past].info.type;
     const bool appended = s.rule == StateRule::kAppend && dtype_is_float(own) && own != type_ && p >= 0;
     if (!appended || !graph_.nodes[p].is("Concat") || graph_.nodes[p].in[0] != s.past) return -1;
     const Shape& shape = graph_.values[s.past].info.shape;
-    if (type_ == DType::kI8 && (shape.size() != 4 || s.axis == 3 || !shape[3].is_const())) return -1;
+    if (!encoding_.plain() && (shape.size() != 4 || s.axis == 3 || !shape[3].is_const())) return -1;
     for (const auto& [u, operand] : users_[s.past])
       if (u != p && !sees_shape(graph_.nodes[u])) return -1;
-    return attention_only(s.present, 0) ? p : -1;
+    return attention_only(s.present, 0, readers) ? p : -1;
   }
 
-  // Rows of bytes are longer than the graph has them.
-  bool sees_shape(const Node& n) const { return n.is("Shape") && type_ != DType::kI8; }
-  bool keeps_rows(const Node& n) const {
-    return type_ != DType::kI8 || (n.is("Transpose") && n.permutation(4)[3] == 3);
-  }
+  // Encoded rows are longer than the graph has them.
+  bool sees_shape(const Node& n) const { return n.is("Shape") && encoding_.plain(); }
+  bool keeps_rows(const Node& n) const { return encoding_.plain() || (n.is("Transpose") && n.permutation(4)[3] == 3); }
 
-  bool attention_only(ValueId v, int depth) const {
+  bool attention_only(ValueId v, int depth, Readers* readers) const {
     return depth < 8 && std::all_of(
                             users_[v].begin(), users_[v].end(),
                             [&](const auto& use) {
                               const Node& n = graph_.nodes[use.first];
-                              if (n.is("Attention", "situ")) return use.second == 1 || use.second == 2;
+                              if (n.is("Attention", "situ")) {
+                                readers->push_back(use);
+                                return use.second == 1 || use.second == 2;
+                              }
                               const bool view = n.def && n.def->placement == Placement::kView && use.second == 0 &&
                                                 n.out.size() == 1 && !graph_.is_output(n.out[0]);
-                              return sees_shape(n) || (view && keeps_rows(n) && attention_only(n.out[0], depth + 1));
+                              return sees_shape(n) ||
+                                     (view && keeps_rows(n) && attention_only(n.out[0], depth + 1, readers));
                             });
   }
 
@@ -150,6 +172,7 @@ class Storer {
   Graph& graph_;
   std::vector<std::vector<std::pair<int, int>>> users_;
   const DType type_;
+  const StateEncoding encoding_;  // what integers are; without a size, which each state has of its own
 };
 
 // The rows that an encoder writes have the type that the decoder reads.

@@ -156,6 +156,7 @@ OrderedJson states_json(const InPlaceEngine& e) {
     j["type"] = dtype_name(s.type);
     j["shape"] =
         shape_str(g.values[s.pair.past != kNoValue ? s.pair.past : s.pair.present].info.shape, &g.symbol_names());
+    if (!s.encoding.plain()) j["encoding"] = s.encoding.str();
     if (s.pair.rule != StateRule::kReplace) j["axis"] = s.pair.axis;
     j[s.pair.rule == StateRule::kAppend   ? "bytes_per_token"
       : s.pair.rule == StateRule::kSource ? "bytes_per_source_row"

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "graph/graph.h"
 #include "ops/op.h"
+#include "ops/state_encoding.h"
 #include "passes/pass.h"
 
 namespace situ {
@@ -45,6 +46,7 @@ struct Root {
 struct StateLayout {
   StatePair pair;
   DType type = DType::kNone;
+  StateEncoding encoding = {};  // as who attends to it reads its rows
   int64_t slot_elements =
       0;  // kAppend, kSource: elements of a row; kReplace: of the whole state; 0: not in this program
   int64_t slot_bytes() const { return slot_elements * dtype_bytes(type); }

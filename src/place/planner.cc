@@ -65,6 +65,7 @@ class Planner {
     choose_layouts();
     resolve_all();
     SITU_RETURN_IF_ERROR(make_steps());
+    SITU_RETURN_IF_ERROR(find_encodings());
     find_row_groups(graph_, &plan_);
     SITU_RETURN_IF_ERROR(allocate_blocks(graph_, binding_, bounds_, &plan_));
     SITU_RETURN_IF_ERROR(check_lifetimes(graph_, binding_, plan_));
@@ -113,6 +114,20 @@ class Planner {
       s.slot_elements = elements.value();
       plan_.states.push_back(s);
     }
+    return Status::ok();
+  }
+
+  Status find_encodings() {
+    for (const Node& n : graph_.nodes)
+      for (size_t operand = 1; n.is("Attention", "situ") && operand < 3; ++operand) {
+        const Home& home = plan_.values[static_cast<size_t>(n.in[operand])];
+        if (home.region != RegionKind::kState) continue;
+        StateLayout& s = plan_.states[static_cast<size_t>(home.root)];
+        const StateEncoding read = state_encoding(n, operand);
+        if (!s.encoding.plain() && s.encoding.rows() != read.rows())
+          return Status::error(n.label() + ": reads rows of " + read.str() + ", and others read " + s.encoding.str());
+        s.encoding = read;
+      }
     return Status::ok();
   }
 

@@ -1,0 +1,124 @@
+// Parts of stacked values are those values, whatever was written into the stack before.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "passes/test_graph.h"
+
+namespace situ {
+namespace {
+
+class StackGraph : public test::TestGraph {
+ public:
+  static constexpr int64_t kLayers = 3;
+
+  StackGraph() {
+    std::vector<ValueId> rows;
+    for (int64_t i = 0; i < kLayers; ++i) {
+      leaves.push_back(input("x" + std::to_string(i), {Dim(1), Dim(2), Dim(4)}));
+      rows.push_back(unsqueeze(leaves.back(), 0));
+    }
+    stack = op("Concat", rows, {{"axis", 0}});
+  }
+  ValueId fresh(const Shape& dims) {
+    leaves.push_back(input("u" + std::to_string(leaves.size()), dims));
+    return leaves.back();
+  }
+  ValueId part(ValueId of, int64_t i) { return op("Gather", {of, integer(i)}, {{"axis", 0}}); }
+  ValueId places(const std::vector<int64_t>& at, const std::vector<int64_t>& dims) {
+    Tensor t = Tensor::allocate(DType::kI64, dims);
+    std::copy(at.begin(), at.end(), t.view().as<int64_t>());
+    return constant(t);
+  }
+  // Runs a pass; how many nodes of the operator are left. The numbers stay.
+  int64_t left(const std::string& name, Status (*pass)(PassContext&) = read_stacks) {
+    test::TestContext at(graph_, 16);
+    infer(at.context);
+    const Graph before = graph_;
+    const Status passed = pass(at.context);
+    EXPECT_TRUE(passed.is_ok()) << passed.message();
+    infer(at.context);
+    Prober was(before, at.binding, at.evaluator), is(graph_, at.binding, at.evaluator);
+    std::map<ValueId, Tensor> numbers;
+    for (const ValueId v : leaves) numbers[v] = was.random(was.dims(v, 1, 0), static_cast<uint32_t>(v));
+    for (size_t o = 0; o < graph_.outputs.size(); ++o) {
+      const Result<Tensor> wanted = was.evaluate(before.outputs[o], numbers, 1, 0),
+                           found = is.evaluate(graph_.outputs[o], numbers, 1, 0);
+      EXPECT_TRUE(wanted.is_ok() && found.is_ok()) << (wanted.is_ok() ? found : wanted).status().message();
+      if (!wanted.is_ok() || !found.is_ok()) continue;
+      EXPECT_EQ(wanted->to_f64(), found->to_f64()) << "output " << o;
+    }
+    return std::count_if(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& n) { return n.is(name); });
+  }
+
+  ValueId stack = kNoValue;
+  std::vector<ValueId> leaves;
+};
+
+TEST(ReadStacks, PartsBeforeAndAfterTheyAreWritten) {
+  StackGraph g;
+  const ValueId all = g.fresh({Dim(1), Dim(1), Dim(2), Dim(4)}), two = g.fresh({Dim(2)});
+  const ValueId first = g.op("ScatterND", {g.stack, g.places({1}, {1, 1}), all});                       // all of part 1
+  const ValueId then = g.op("ScatterND", {first, g.places({-1, 0, 0, 3, -1, 0, 1, -1}, {2, 4}), two});  // of part 2
+  for (const ValueId of : {g.stack, first, then})
+    for (const int64_t i : {0, 1, -1}) g.graph_.outputs.push_back(g.op("Neg", {g.part(of, i)}));
+  EXPECT_EQ(g.left("Gather"), 0);
+}
+
+TEST(ReadStacks, TheStackIsNotMade) {
+  StackGraph g;
+  const ValueId written =
+      g.op("ScatterND", {g.stack, g.places({0}, {1, 1}), g.fresh({Dim(1), Dim(1), Dim(2), Dim(4)})});
+  g.graph_.outputs = {g.part(written, 0), g.part(written, 2)};
+  EXPECT_EQ(g.left("Concat"), 0);
+}
+
+// Places of several parts at once, parts that are summed, or of which the step tells the number.
+TEST(ReadStacks, LeavesTheOthersAlone) {
+  StackGraph g;
+  const ValueId both =
+      g.op("ScatterND", {g.stack, g.places({0, 1}, {2, 1}), g.fresh({Dim(2), Dim(1), Dim(2), Dim(4)})});
+  g.graph_.outputs = {g.part(both, 0)};
+  EXPECT_EQ(g.left("ScatterND"), 1);
+  StackGraph sum;
+  const ValueId added =
+      sum.op("ScatterND", {sum.stack, sum.places({0}, {1, 1}), sum.fresh({Dim(1), Dim(1), Dim(2), Dim(4)})});
+  sum.graph_.nodes.back().set_string("reduction", "add");
+  sum.graph_.outputs = {sum.part(added, 0)};
+  EXPECT_EQ(sum.left("ScatterND"), 1);
+}
+
+TEST(Simplify, AScatterOfAllPlacesIsWhatItWrites) {
+  for (const bool rows : {true, false})  // places of rows, and of numbers
+    for (const bool ordered : {true, false}) {
+      StackGraph g;
+      std::vector<int64_t> at;
+      for (const int64_t i : {0, 1})
+        for (const int64_t j : {0, 1}) {
+          at.insert(at.end(), {0, ordered ? i : j, 0});
+          if (rows) break;
+          at.push_back(ordered ? j : i);
+        }
+      if (rows && !ordered) at = {0, 1, 0, 0, 0, 0};
+      const ValueId places = rows ? g.places(at, {1, 2, 1, 3}) : g.places(at, {1, 2, 1, 2, 4});
+      const ValueId written = g.fresh({Dim(1), Dim(2), Dim(1), Dim(2)});
+      const ValueId zeros = g.floats_of(std::vector<float>(4), {1, 2, 1, 2});
+      g.graph_.outputs = {g.op("Neg", {g.op("ScatterND", {zeros, places, written})})};
+      EXPECT_EQ(g.left("ScatterND", simplify), ordered ? 0 : 1);
+    }
+}
+
+// As of a mask that hides nothing, at places that are counted in the step; and a row as often as there are tokens.
+TEST(Simplify, WhatRepeatsIsNotMoved) {
+  StackGraph g;
+  const ValueId ones = g.cast(g.filled({Dim(1), test::S()}, Tensor::vector_i64({1})), DType::kF32);
+  const ValueId places = g.unsqueeze(g.range(Dim(0), test::S()), 1);
+  const ValueId tuples = g.op("Concat", {g.op("Mul", {places, g.integer(0)}), places}, {{"axis", 1}});
+  const ValueId tiled = g.op("Tile", {g.fresh({Dim(1), Dim(4)}), g.graph_.add_shape("repeats", {test::S(), Dim(1)})});
+  g.graph_.outputs = {g.op("Neg", {g.op("GatherND", {ones, tuples})}), g.op("Neg", {tiled})};
+  EXPECT_EQ(g.left("GatherND", simplify), 0);
+  EXPECT_EQ(g.left("Tile", simplify), 0);
+}
+
+}  // namespace
+}  // namespace situ
