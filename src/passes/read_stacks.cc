@@ -1,9 +1,8 @@
 // A part of a stack of values is that value, as states of all layers that a graph keeps in one tensor are read:
 //   Gather(Concat(Unsqueeze(x0), Unsqueeze(x1), ..), i)  ->  xi
 //   Gather(ScatterND(stack, [[j]], u), i)                ->  Gather(stack, i), or u where i is j
-//   Gather(ScatterND(stack, [[j, ..], ..], u), i)        ->  Gather(stack, i), or ScatterND(Gather(stack, i), [[..],
-//   ..],
-//                                                            u) where i is j
+//   Gather(ScatterND(stack, [[j, p], ..], u), i)         ->  Gather(stack, i), or where i is j
+//                                                            ScatterND(Gather(stack, i), [[p], ..], u)
 // along the first axis, with indices that are constant. The stack itself is made by nobody then.
 #include <algorithm>
 #include <map>
