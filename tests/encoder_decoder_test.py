@@ -170,19 +170,19 @@ class OracleTest(EncoderDecoderCase):
 
     def test_prompts_of_the_decoder_in_chunks(self):
         rng = np.random.default_rng(4)
-        for name in ("bart", "t5", "bart-pair", "layers-flag", "features"):
+        cases = [(name, length) for name in ("bart", "t5", "bart-pair", "layers-flag", "features") for length in (17, 1, 2)]
+        for name, length in some(cases, 2):
             spec = SPEC[name]
             source, folder = tiny.source_of(spec), self.model(spec)
-            for length in (1, 2, 17):
-                prompt = [START, *rng.integers(3, VOCABULARY, length - 1).tolist()]
-                with self.subTest(name, length=length):
-                    given = [*self.source(spec, source), "--decoder-prompt-ids", comma(prompt)]
-                    asked = [(folder, *given, *more) for more in ((), ("--chunk", 1), ("--chunk", 5), ("--naive",))]
-                    *placed, naive = self.answers(*asked)
-                    ids, _ = self.oracle(spec).greedy(source, prompt)
-                    for p in placed:
-                        self.assertEqual(p["decoder_prompt_ids"], prompt)
-                        self.check(p, naive, ids)
+            prompt = [START, *rng.integers(3, VOCABULARY, length - 1).tolist()]
+            with self.subTest(name, length=length):
+                given = [*self.source(spec, source), "--decoder-prompt-ids", comma(prompt)]
+                asked = [(folder, *given, *more) for more in ((), ("--chunk", 1), ("--chunk", 5), ("--naive",))]
+                *placed, naive = self.answers(*asked)
+                ids, _ = self.oracle(spec).greedy(source, prompt)
+                for p in placed:
+                    self.assertEqual(p["decoder_prompt_ids"], prompt)
+                    self.check(p, naive, ids)
 
     def test_prompt_ids_are_the_decoders_where_the_encoder_takes_arrays(self):
         spec, prompt = SPEC["features"], [START, 9, 30]
@@ -262,7 +262,7 @@ class OracleTest(EncoderDecoderCase):
 
     def test_a_pair_holds_its_weights_once(self):
         """Peak memory with two matrices more, that both files of a pair hold: it grows as with one file that holds them."""
-        wide = 1 << 19
+        wide = 1 << 18
         mib = 2 * 4 * WIDTH * wide >> 20
         matrices = {name: np.resize(np.random.default_rng(0).standard_normal(9973).astype(np.float32) / wide, shape)
                     for name, shape in (("widen", (WIDTH, wide)), ("narrow", (wide, WIDTH)))}

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 
+#include "base/sweep_for_tests.h"
 #include "onnx/importer.h"
 #include "passes/pack_store.h"
 #include "runtime/engine.h"
@@ -234,7 +235,9 @@ void check(uint32_t seed) {
 
 TEST(FuzzPlan, PlacedProgramsGiveWhatTheInterpreterGives) {
   const uint32_t first = number_from("SITU_FUZZ_SEED", std::random_device{}()),
-                 count = number_from("SITU_FUZZ_COUNT", std::getenv("SITU_FUZZ_SEED") ? 1 : 400);
+                 count = number_from("SITU_FUZZ_COUNT", std::getenv("SITU_FUZZ_SEED") ? 1
+                                                        : sweeping()                  ? 400
+                                                                                      : 200);
   std::printf("seeds %u .. %u\n", first, first + count - 1);
   for (uint32_t i = 0; i < count; ++i) {
     check(first + i);
@@ -337,7 +340,9 @@ bool check_together(uint32_t seed) {
 
 TEST(FuzzPlan, SequencesTogetherGiveWhatEachGivesAlone) {
   const uint32_t first = number_from("SITU_FUZZ_SEED", std::random_device{}()),
-                 count = number_from("SITU_FUZZ_COUNT", std::getenv("SITU_FUZZ_SEED") ? 1 : 400);
+                 count = number_from("SITU_FUZZ_COUNT", std::getenv("SITU_FUZZ_SEED") ? 1
+                                                        : sweeping()                  ? 400
+                                                                                      : 200);
   std::printf("seeds %u .. %u\n", first, first + count - 1);
   uint32_t together = 0;
   for (uint32_t i = 0; i < count && !HasFailure(); ++i) {

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+import sweep
 import tiny_speech as tiny
 from cli_case import Run, main
 from speech_case import CERTAIN, MARGIN, SEEDS, SEGMENT_FIELDS, SpeechCase
@@ -350,7 +351,8 @@ class OptionsTest(SpeechCase):
         for options in ([], ["--timestamps", "none"], ["--temperature", "0,0.5,1", "--logprob-threshold", "-0.6", "--seed", 5], ["--beams", 3, "--temperature", 0],
                         ["--temperature", 1, "--best-of", 2], ["--timestamps", "word"], ["--prompt", "abc", "--condition-on-previous-text", "false"]):
             with self.subTest(options):
-                asked = [(file, *options, *more) for more in (("--batched=1",), ("--batched=2",), ("--batched=5", "--threads", 2), ("--batched",), ("--batched=64",))]
+                ways = ("--batched=1",), ("--batched=2",), ("--batched=5", "--threads", 2), ("--batched",), ("--batched=64",)
+                asked = [(file, *options, *more) for more in sweep.some(ways, 2)]
                 if options[-1:] != ["word"]:
                     asked.append((file, *options, "--batched=3", "--naive"))
                 one, *others = self.pool.map(lambda o: self.one(*o), asked)

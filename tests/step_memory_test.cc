@@ -114,7 +114,7 @@ TEST_P(StepMemory, EveryAllocationOfAStepFailsInTurn) {
     EXPECT_GT(n, 0);
     EXPECT_EQ(free_slots(used), slots);
     // A model is loaded for each of these.
-    const int64_t stride = sweep_stride(11);
+    const int64_t stride = sweep_stride(23);
     n = 0;
     for (bool more = true; more && !HasFailure(); n += stride) {
       Model unused = load(small());

@@ -36,7 +36,10 @@ class Tensor {
   bool contiguous() const { return pending_ || view_.contiguous(); }
   DType type() const { return view_.type; }
   bool present() const { return view_.present(); }
+  // Tells tensors apart that live at the same time: where the elements are, or what will compute them.
+  const void* place() const { return pending_ ? static_cast<const void*>(pending_.get()) : view_.data; }
   int rank() const { return view_.rank; }
+  int64_t dim(int axis) const { return view_.dims[axis]; }
   std::vector<int64_t> dims() const { return {view_.dims, view_.dims + view_.rank}; }
   int64_t count() const { return view_.count(); }
   // Bytes of the contiguous tensor, packed types rounded up to whole bytes.

@@ -416,6 +416,21 @@ bool Dim::depends_on(int symbol) const {
 }
 bool Dim::piecewise_linear(std::vector<int64_t>* numbers) const { return DimOps::piecewise_linear(*this, numbers); }
 std::string Dim::str(const std::vector<std::string>* names) const { return DimOps::str(*this, names); }
+uint64_t Dim::fingerprint() const {
+  uint64_t sum = 0;
+  const auto add = [&](uint64_t word) {
+    sum = (sum ^ word) * 0x9e3779b97f4a7c15u;
+    sum ^= sum >> 29;
+  };
+  if (!poly_)
+    add(static_cast<uint64_t>(value_));
+  else
+    for (const auto& [key, term] : poly_->terms) {
+      add(std::hash<std::string>()(key));
+      add(static_cast<uint64_t>(term.second));
+    }
+  return sum;
+}
 Dim Dim::substitute(int id, const Dim& by) const { return DimOps::substitute(*this, id, by); }
 
 int Dim::lone_symbol() const {
@@ -439,6 +454,8 @@ bool of_sequence(const Dim& d) {
 
 Dim operator+(const Dim& a, const Dim& b) {
   if (a.is_const() && b.is_const()) return sat_add(a.value(), b.value());
+  if (b == Dim(0)) return a;
+  if (a == Dim(0)) return b;
   auto t = DimOps::terms(a);
   for (const auto& [key, term] : DimOps::terms(b)) {
     auto [it, fresh] = t.emplace(key, term);
@@ -451,6 +468,9 @@ Dim operator-(const Dim& a, const Dim& b) { return a + Dim(-1) * b; }
 
 Dim operator*(const Dim& a, const Dim& b) {
   if (a.is_const() && b.is_const()) return sat_mul(a.value(), b.value());
+  if (a == Dim(0) || b == Dim(0)) return 0;
+  if (b == Dim(1)) return a;
+  if (a == Dim(1)) return b;
   DimOps::Terms out;
   for (const auto& [ka, ta] : DimOps::terms(a)) {
     DimOps::check_size(out);
@@ -466,6 +486,7 @@ Dim operator*(const Dim& a, const Dim& b) {
 
 bool operator==(const Dim& a, const Dim& b) {
   if (a.is_const() || b.is_const()) return a.is_const() && b.is_const() && a.value() == b.value();
+  if (a.poly_ == b.poly_) return true;
   const auto &x = a.poly_->terms, &y = b.poly_->terms;
   if (x.size() != y.size()) return false;
   return std::equal(x.begin(), x.end(), y.begin(), [](const auto& p, const auto& q) {

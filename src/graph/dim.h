@@ -44,6 +44,7 @@ class Dim {
   int lone_symbol() const;        // its id, if it is one symbol and nothing else; else -1
   // "S + P", "64", "3*S*P". File symbols print through `names` where given (index = id).
   std::string str(const std::vector<std::string>* names = nullptr) const;
+  uint64_t fingerprint() const;  // equal Dims have the same; others by accident alone
   // No products of symbols, divisions or remainders. Appends the numbers that occur, coefficients of 1 and -1 excepted.
   bool piecewise_linear(std::vector<int64_t>* numbers) const;
   // A sum of multiples of symbols and a number: largest and smallest at corners of what the symbols may be.

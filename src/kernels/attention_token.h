@@ -163,6 +163,12 @@ static inline int64_t token_rows_that_fit(const Problem& p) {
   return (kScratchBytes / 4 - panel_floats(p) - kKeyBlock) / (p.depth + 3 * p.o_row + kKeyBlock);
 }
 
+#ifdef SITU_BASE_ISA
+constexpr bool kOwnFewRows = false;  // the base's: attention.cc
+#else
+constexpr bool kOwnFewRows = true;
+#endif
+
 // Sums of keys [begin, end) alone. `follow`: keys that this thread goes on with.
 static inline void sum_block(Problem* p, TokenWork* w, int64_t begin, int64_t end, int64_t follow) {
   for (int64_t i = 0; i < w->count; ++i) {
@@ -182,7 +188,7 @@ static inline void sum_block(Problem* p, TokenWork* w, int64_t begin, int64_t en
       if (i % w->tokens >= first && i % w->tokens < last) list.tiles[list.count++] = &w->tiles[i];
     list.first_head = list.tiles[0]->first / p->group;
     list.heads = list.tiles[list.count - 1]->first / p->group - list.first_head + 1;
-    const bool few = few_rows(*p);
+    const bool few = kOwnFewRows && few_rows(*p);
     each_block(*p, begin, end, [&](const Keys& keys) {
       if (few)
         attend_slots(*p, list, keys, end - keys.first - keys.count + follow);

@@ -8,13 +8,13 @@ namespace {
 
 using test::P, test::S, test::TestGraph;
 
-constexpr int64_t kContext = 300;
+constexpr int64_t kReach = 300;
 
 std::optional<IndexForm> form_of(TestGraph& g, ValueId v) {
-  test::TestContext at(g.graph_, kContext);
+  test::TestContext at(g.graph_, kReach);
   g.infer(at.context);
   const Prober prober(g.graph_, at.binding, at.evaluator);
-  IndexForms forms(g.graph_, at.binding, prober, at.evaluator, -kContext, kContext);
+  IndexForms forms(g.graph_, at.binding, prober, at.evaluator, -kReach, kReach);
   return forms.find(v);
 }
 

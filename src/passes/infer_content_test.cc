@@ -1,6 +1,10 @@
 // Extents that are known before a step runs, in the spellings of exporters.
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <memory>
+
+#include "graph/fingerprint.h"
 #include "passes/test_graph.h"
 
 namespace situ {
@@ -40,6 +44,96 @@ TEST(InferContent, ARangeOfFractionsIsCounted) {
   test::TestContext at(g.graph_, 64);
   g.infer(at.context);
   EXPECT_EQ(g.graph_.values[g.graph_.outputs[0]].info.shape, Shape{Dim(3)});
+}
+
+// A graph with each kind of thing that a fingerprint is of.
+Graph of_every_kind() {
+  test::TestGraph g;
+  const ValueId x = g.input("x", {S(), Dim(4)});
+  g.graph_.outputs = {g.op("Reshape", {x, g.graph_.add_shape("dims", {S(), Dim(2), Dim(2)})}, {{"allowzero", 0}})};
+  g.graph_.captures = {{0, 1}};
+  Attribute& branch = g.graph_.nodes[0].attrs["branch"];
+  branch.kind = Attribute::Kind::kGraph;
+  branch.graph = std::make_shared<Graph>();
+  branch.graph->add_constant("y", Tensor::scalar_i64(1));
+  g.constant(Tensor::scalar_i64(7));
+  return g.graph_;
+}
+
+TEST(InferShapes, AFingerprintIsOfAllButNames) {
+  const std::vector<std::function<void(Graph&)>> changes{
+      [](Graph& g) { g.add_value("more"); },
+      [](Graph& g) { g.values[0].info.type = DType::kF16; },
+      [](Graph& g) { g.values[0].info.ranked = false; },
+      [](Graph& g) { g.values[0].info.shape[0] = S() + Dim(1); },
+      [](Graph& g) { g.values[0].info.shape[0] = S() + S(); },
+      [](Graph& g) { g.values[0].info.shape.pop_back(); },
+      [](Graph& g) { g.values[0].info.content.emplace(); },
+      [](Graph& g) { (*g.values[1].info.content)[1] = Dim(1); },
+      [](Graph& g) { g.values.back().constant = Tensor::scalar_i64(7); },
+      [](Graph& g) { g.values.back().constant = g.values.back().constant.reshaped({1}); },
+      [](Graph& g) { g.values.back().constant = Tensor(); },
+      [](Graph& g) { g.values[0].producer = 0; },
+      [](Graph& g) { g.nodes.push_back(g.nodes[0]); },
+      [](Graph& g) { g.nodes[0].op = "Expand"; },
+      [](Graph& g) { g.nodes[0].domain = "situ"; },
+      [](Graph& g) { g.nodes[0].opset = 18; },
+      [](Graph& g) { g.nodes[0].in[0] = kNoValue; },
+      [](Graph& g) { g.nodes[0].out.push_back(kNoValue); },
+      [](Graph& g) { g.nodes[0].def = find_op("", "Cast", 13); },
+      [](Graph& g) { g.nodes[0].mixed_floats = true; },
+      [](Graph& g) { g.nodes[0].computed_in_place = true; },
+      [](Graph& g) { g.nodes[0].attribute_error = "wrong"; },
+      [](Graph& g) { g.nodes[0].set_int("other", 0); },
+      [](Graph& g) { g.nodes[0].set_int("allowzero", 1); },
+      [](Graph& g) { g.nodes[0].set_float("allowzero", 0); },
+      [](Graph& g) { g.nodes[0].attrs["allowzero"].f = 1; },
+      [](Graph& g) { g.nodes[0].attrs["allowzero"].s = "1"; },
+      [](Graph& g) { g.nodes[0].attrs["allowzero"].ints = {0}; },
+      [](Graph& g) { g.nodes[0].attrs["allowzero"].floats = {0}; },
+      [](Graph& g) { g.nodes[0].attrs["allowzero"].strings = {""}; },
+      [](Graph& g) { g.nodes[0].attrs["allowzero"].tensor = Tensor::scalar_i64(0); },
+      [](Graph& g) { g.nodes[0].attrs["branch"].graph = std::make_shared<Graph>(*g.nodes[0].attrs["branch"].graph); },
+      [](Graph& g) { g.nodes[0].attrs["branch"].graph->values[0].constant = Tensor(); },
+      [](Graph& g) { g.inputs.clear(); },
+      [](Graph& g) { g.outputs.push_back(0); },
+      [](Graph& g) { g.captures[0].second = 0; },
+  };
+  for (size_t i = 0; i < changes.size(); ++i) {
+    Graph g = of_every_kind();
+    const uint64_t before = fingerprint(g);
+    g.values[0].name = g.nodes[0].name = g.name = "other";
+    EXPECT_EQ(fingerprint(g), before);
+    changes[i](g);
+    EXPECT_NE(fingerprint(g), before) << "change " << i;
+  }
+}
+
+// stored_bytes is counted again where all shapes are.
+TEST(InferShapes, AreInferredAgainWhereSomethingChanged) {
+  test::TestGraph g;
+  const ValueId x = g.input("x", {S(), Dim(4)});
+  g.graph_.outputs = {g.op("Unsqueeze", {x, g.integers({0})})};
+  test::TestContext at(g.graph_, 64);
+  const auto inferred = [&] {
+    at.context.stored_bytes = 0;
+    EXPECT_TRUE(infer_shapes(at.context).is_ok());
+    return at.context.stored_bytes != 0;
+  };
+  g.infer(at.context);
+  EXPECT_TRUE(inferred()) << "the first time all of it changed";
+  EXPECT_FALSE(inferred());
+  g.graph_.values[x].info.shape[1] = Dim(5);
+  EXPECT_TRUE(inferred());
+  EXPECT_EQ(g.graph_.values[g.graph_.outputs[0]].info.shape, (Shape{Dim(1), S(), Dim(5)}));
+  EXPECT_TRUE(inferred());
+  EXPECT_FALSE(inferred());
+  at.context.weights_as_stored = !at.context.weights_as_stored;
+  EXPECT_TRUE(inferred());
+  EXPECT_FALSE(inferred());
+  at.context.before_infer = [](Node&) {};
+  EXPECT_TRUE(inferred());
+  EXPECT_TRUE(inferred());
 }
 
 }  // namespace

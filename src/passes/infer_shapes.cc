@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "base/reasons.h"
+#include "graph/fingerprint.h"
 #include "passes/pass.h"
 
 namespace situ {
@@ -293,9 +294,20 @@ class Folder {
   std::vector<size_t> readers_;  // that are left, by value
 };
 
-}  // namespace
+// Of all that shapes are inferred from, and of what is inferred.
+uint64_t state_of(const PassContext& context) {
+  Fingerprint sum;
+  sum.add(fingerprint(context.graph));
+  sum.add(context.weights_as_stored + 2u * context.at_control);
+  sum.add(static_cast<uint64_t>(context.folded_bytes));
+  for (const auto& [v, bytes] : context.folded) {
+    sum.add(static_cast<uint64_t>(v));
+    sum.add(static_cast<uint64_t>(bytes));
+  }
+  return sum.sum();
+}
 
-Status infer_shapes(PassContext& context) {
+Status infer_all(PassContext& context) {
   Graph& graph = context.graph;
   context.at_control = false;
   if (context.stored_bytes == 0) context.stored_bytes = stored_bytes(graph);
@@ -347,6 +359,21 @@ Status infer_shapes(PassContext& context) {
     if (node.out.empty() || !folder.was_folded(node)) kept.push_back(std::move(node));
   graph.nodes = std::move(kept);
   graph.rebuild_links();
+  return Status::ok();
+}
+
+}  // namespace
+
+Status infer_shapes(PassContext& context) {
+  if (context.before_infer) {  // may do what it likes
+    context.settled.reset();
+    return infer_all(context);
+  }
+  const uint64_t before = state_of(context);
+  if (context.settled == before) return Status::ok();
+  SITU_RETURN_IF_ERROR(infer_all(context));
+  const uint64_t after = state_of(context);
+  context.settled = after == before ? std::optional(after) : std::nullopt;
   return Status::ok();
 }
 

@@ -7,7 +7,7 @@
 namespace situ {
 namespace {
 
-constexpr int64_t kSize = 4, kVocabulary = 8;
+constexpr int64_t kModelWidth = 4, kVocabulary = 8;
 
 Tensor real(const std::vector<int64_t>& dims, float first, float step) {
   Tensor t = Tensor::allocate(DType::kF32, dims);
@@ -22,13 +22,13 @@ class Window {
   // As many attentions as `factors`, each with that of the mask.
   Window(int64_t tokens, int64_t length, const std::vector<float>& factors = {1}) : w_(tokens), t_(length) {
     const ValueId ids = input("input_ids", DType::kI64, {1, w_}), mask = input("attention_mask", DType::kI64, {1, t_}),
-                  past = input("past.0.key", DType::kF32, {1, t_ - w_, kSize});
+                  past = input("past.0.key", DType::kF32, {1, t_ - w_, kModelWidth});
     const ValueId count = op("Sub", {op("CumSum", {mask, scalar(1)}), scalar(1)});
     const ValueId positions =
         op("Slice", {op("Max", {count, scalar(0)}), list({t_ - w_}), list({t_}), list({1}), list({1})});
-    const ValueId x = op("Add", {op("Gather", {constant(real({kVocabulary, kSize}, 0.25f, 0.5f)), ids}),
-                                 op("Gather", {constant(real({t_, kSize}, -1, 0.25f)), positions})});
-    const ValueId rows = op("Reshape", {op("Reshape", {x, list({w_, kSize})}), list({1, w_, kSize})});
+    const ValueId x = op("Add", {op("Gather", {constant(real({kVocabulary, kModelWidth}, 0.25f, 0.5f)), ids}),
+                                 op("Gather", {constant(real({t_, kModelWidth}, -1, 0.25f)), positions})});
+    const ValueId rows = op("Reshape", {op("Reshape", {x, list({w_, kModelWidth})}), list({1, w_, kModelWidth})});
     const ValueId keys = graph_.add_value("present.0.key", DType::kF32);
     append(past, rows, keys);
     const ValueId queries = op("Unsqueeze", {range(t_ - w_, t_), list({1})});
@@ -41,11 +41,11 @@ class Window {
       const ValueId hides = factor == 1 ? bias : op("Mul", {bias, constant(real({}, factor, 0))});
       seen = op("MatMul", {op("Softmax", {op("Add", {scores, hides})}), keys});
     }
-    const ValueId logits = op("MatMul", {seen, constant(real({kSize, kVocabulary}, 0.5f, -0.25f))});
+    const ValueId logits = op("MatMul", {seen, constant(real({kModelWidth, kVocabulary}, 0.5f, -0.25f))});
     graph_.values[logits].name = "logits";
     graph_.outputs = {logits, keys};
     declare(logits, {1, w_, kVocabulary});
-    declare(keys, {1, t_, kSize});
+    declare(keys, {1, t_, kModelWidth});
     EXPECT_TRUE(resolve_ops(graph_).is_ok());
     EXPECT_TRUE(graph_.sort().is_ok());
   }

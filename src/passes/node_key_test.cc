@@ -5,7 +5,7 @@
 namespace situ {
 namespace {
 
-Value real(float x, const std::vector<int64_t>& dims = {}) {
+Value value_of(float x, const std::vector<int64_t>& dims = {}) {
   Tensor t = Tensor::allocate(DType::kF32, dims);
   t.view().as<float>()[0] = x;
   Value v;
@@ -19,10 +19,10 @@ std::string key(const Node& n) {
 }
 
 TEST(NodeKey, NumbersToTheLastBit) {
-  EXPECT_EQ(numbers_key(real(1e-7f)), numbers_key(real(1e-7f)));
-  EXPECT_NE(numbers_key(real(1e-7f)), numbers_key(real(4e-7f)));
-  EXPECT_NE(numbers_key(real(-0.0f)), numbers_key(real(0.0f)));
-  EXPECT_NE(numbers_key(real(1)), numbers_key(real(1, {1})));
+  EXPECT_EQ(numbers_key(value_of(1e-7f)), numbers_key(value_of(1e-7f)));
+  EXPECT_NE(numbers_key(value_of(1e-7f)), numbers_key(value_of(4e-7f)));
+  EXPECT_NE(numbers_key(value_of(-0.0f)), numbers_key(value_of(0.0f)));
+  EXPECT_NE(numbers_key(value_of(1)), numbers_key(value_of(1, {1})));
   EXPECT_EQ(numbers_key(Value{}), "");
 }
 

@@ -16,40 +16,41 @@
 namespace situ {
 namespace {
 
-constexpr int64_t kDepth = 70, kColumns = 45;
+constexpr int64_t kStoredDepth = 70, kStoredColumns = 45;
 
 class PackStoreTest : public testing::Test {
  protected:
-  // The type that `numbers` [kDepth, kColumns] are laid out in; each is found again, to the bit.
+  // The type that `numbers` [kStoredDepth, kStoredColumns] are laid out in; each is found again, to the bit.
   DType packed_type(const std::vector<float>& numbers, bool transposed = false) {
     std::vector<std::byte> memory(numbers.size() * 4 + 1);
-    const Tensor w = Tensor::borrow(DType::kF32, {transposed ? kColumns : kDepth, transposed ? kDepth : kColumns},
-                                    memory.data() + 1, std::make_shared<int>(0));
+    const Tensor w = Tensor::borrow(
+        DType::kF32, {transposed ? kStoredColumns : kStoredDepth, transposed ? kStoredDepth : kStoredColumns},
+        memory.data() + 1, std::make_shared<int>(0));
     for (size_t i = 0; i < numbers.size(); ++i)
       for (size_t b = 0; b < 4; ++b)
         memory[1 + 4 * i + b] = static_cast<std::byte>(std::bit_cast<uint32_t>(numbers[i]) >> 8 * b);
-    const Result<Tensor> packed = PackStore(pool_).pack_dense(w, kDepth, kColumns, transposed);
+    const Result<Tensor> packed = PackStore(pool_).pack_dense(w, kStoredDepth, kStoredColumns, transposed);
     EXPECT_TRUE(packed.is_ok());
     const std::vector<double> found = packed->to_f64();
-    for (int64_t k = 0; k < kDepth; ++k)
-      for (int64_t n = 0; n < kColumns; ++n) {
-        const double got = found[static_cast<size_t>((n / kDensePanelColumns * kDepth + k) * kDensePanelColumns +
+    for (int64_t k = 0; k < kStoredDepth; ++k)
+      for (int64_t n = 0; n < kStoredColumns; ++n) {
+        const double got = found[static_cast<size_t>((n / kDensePanelColumns * kStoredDepth + k) * kDensePanelColumns +
                                                      n % kDensePanelColumns)];
-        const double want = numbers[static_cast<size_t>(transposed ? n * kDepth + k : k * kColumns + n)];
+        const double want = numbers[static_cast<size_t>(transposed ? n * kStoredDepth + k : k * kStoredColumns + n)];
         EXPECT_TRUE((got == want && std::signbit(got) == std::signbit(want)) || (std::isnan(got) && std::isnan(want)))
             << k << ", " << n << ": " << got << " for " << want;
       }
     return packed->type();
   }
   std::vector<float> bfloats() {
-    std::vector<float> numbers(kDepth * kColumns);
+    std::vector<float> numbers(kStoredDepth * kStoredColumns);
     for (float& x : numbers)
       x = std::bit_cast<float>(static_cast<uint32_t>(random_() % 0x7f80u << 16 | (random_() & 1) << 31));
     return numbers;
   }
   // From 2^-24 to below 2^15, and 0.
   std::vector<float> halves() {
-    std::vector<float> numbers(kDepth * kColumns);
+    std::vector<float> numbers(kStoredDepth * kStoredColumns);
     for (float& x : numbers) {
       const int digits = static_cast<int>(random_() % 4096) - 2048, power = static_cast<int>(random_() % 29) - 24;
       x = std::ldexp(static_cast<float>(digits), power);
@@ -66,12 +67,12 @@ TEST_F(PackStoreTest, Sixteen_bits_where_they_hold_every_number) {
     EXPECT_EQ(packed_type(bfloats(), transposed), DType::kBF16);
     EXPECT_EQ(packed_type(halves(), transposed), DType::kF16);
   }
-  EXPECT_EQ(packed_type(std::vector<float>(kDepth * kColumns)), DType::kBF16);
+  EXPECT_EQ(packed_type(std::vector<float>(kStoredDepth * kStoredColumns)), DType::kBF16);
 }
 
 TEST_F(PackStoreTest, One_number_decides) {
   const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
-  for (size_t at : {size_t{0}, size_t{1000}, size_t{kDepth * kColumns - 1}}) {
+  for (size_t at : {size_t{0}, size_t{1000}, size_t{kStoredDepth * kStoredColumns - 1}}) {
     for (const auto& [number, bfloat, half] : {std::tuple<float, DType, DType>{1.0f / 3, DType::kF32, DType::kF32},
                                                {1 + std::ldexp(1.0f, -10), DType::kF32, DType::kF16},
                                                {1 + std::ldexp(1.0f, -11), DType::kF32, DType::kF32},
@@ -100,7 +101,7 @@ TEST_F(PackStoreTest, Float_matrices_are_saved) {
   std::string name = (std::filesystem::temp_directory_path() / "situ_store_XXXXXX").string();
   const std::filesystem::path folder = mkdtemp(name.data());
   const std::vector<std::vector<float>> matrices = {bfloats(), halves(),
-                                                    std::vector<float>(kDepth * kColumns, 1.0f / 3)};
+                                                    std::vector<float>(kStoredDepth * kStoredColumns, 1.0f / 3)};
   const auto owner = std::make_shared<int>(0);
   const std::string model = folder / "model.data";
   std::ofstream(model) << "weights that passes have changed";
@@ -110,9 +111,10 @@ TEST_F(PackStoreTest, Float_matrices_are_saved) {
     PackStore store(pool_, &cache);
     packed->clear();
     for (const std::vector<float>& m : matrices) {
-      const Tensor w = Tensor::borrow(DType::kF32, {transposed ? kColumns : kDepth, transposed ? kDepth : kColumns},
-                                      reinterpret_cast<const std::byte*>(m.data()), std::make_shared<int>(0));
-      const Result<Tensor> p = store.pack_dense(w, kDepth, kColumns, transposed);
+      const Tensor w = Tensor::borrow(
+          DType::kF32, {transposed ? kStoredColumns : kStoredDepth, transposed ? kStoredDepth : kStoredColumns},
+          reinterpret_cast<const std::byte*>(m.data()), std::make_shared<int>(0));
+      const Result<Tensor> p = store.pack_dense(w, kStoredDepth, kStoredColumns, transposed);
       ASSERT_TRUE(p.is_ok());
       packed->push_back(*p);
     }

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -128,7 +129,10 @@ struct PassContext {
   int64_t stored_bytes = 0,
           folded_bytes = 0;           // of the file's constants, and of those that infer_shapes made and that are read
   std::map<ValueId, int64_t> folded;  // bytes of all that it made
-  bool half_values = false;           // set by widen_half: the file computes in half precision, somewhere
+  // Of a graph in which infer_shapes, when it was last called, found nothing to change: a pass that leaves the graph as
+  // it is need not have it called again.
+  std::optional<uint64_t> settled;
+  bool half_values = false;  // set by widen_half: the file computes in half precision, somewhere
   // Set by widen_half: constants, and what is made of constants alone, that the file has in half precision, and in
   // which.
   std::map<ValueId, DType> rounded;

@@ -7,7 +7,7 @@ namespace {
 
 using test::P, test::S, test::TestGraph;
 
-constexpr int64_t kContext = 64, kWidth = 4;
+constexpr int64_t kTokens = 64, kRowWidth = 4;
 
 struct Taken {
   const char* name;
@@ -76,13 +76,13 @@ class TokenIsTaken : public testing::TestWithParam<Taken> {};
 
 TEST_P(TokenIsTaken, TheLastAlone) {
   TestGraph g;
-  const ValueId x = g.input("x", {Dim(1), S(), Dim(kWidth)});
+  const ValueId x = g.input("x", {Dim(1), S(), Dim(kRowWidth)});
   const ValueId y = GetParam().make(g, x);
-  g.graph_.outputs = {g.op("MatMul", {y, g.floats_of(std::vector<float>(kWidth * 7, 0.5f), {kWidth, 7})})};
-  test::TestContext at(g.graph_, kContext);
+  g.graph_.outputs = {g.op("MatMul", {y, g.floats_of(std::vector<float>(kRowWidth * 7, 0.5f), {kRowWidth, 7})})};
+  test::TestContext at(g.graph_, kTokens);
   g.infer(at.context);
   if (::testing::Test::HasFatalFailure()) return;
-  const TokenOrder order = token_order(g.graph_, at.binding, at.evaluator, Phase::kAny, kContext);
+  const TokenOrder order = token_order(g.graph_, at.binding, at.evaluator, Phase::kAny, kTokens);
   EXPECT_EQ(order.mixing.empty(), GetParam().last) << order.mixing;
   EXPECT_NE(order.one_sequence, "");
 }

@@ -12,7 +12,7 @@ namespace {
 
 using test::P, test::S, test::TestGraph;
 
-constexpr int64_t kContext = 1 << 20, kThere = 5000;  // the position that the rules are about
+constexpr int64_t kFarEnd = 1 << 20, kThere = 5000;  // the position that the rules are about
 
 struct Rule {
   const char* name;
@@ -25,7 +25,7 @@ ValueId equals(TestGraph& g, ValueId x, int64_t number) { return g.op("Equal", {
 TurningPoints points_of(const Rule& rule) {
   TestGraph g;
   const ValueId root = rule.make(g);
-  test::TestContext at(g.graph_, kContext);
+  test::TestContext at(g.graph_, kFarEnd);
   g.infer(at.context);
   const Prober prober(g.graph_, at.binding, at.evaluator);
   EXPECT_TRUE(prober.changes(root));

@@ -27,7 +27,7 @@ using Samples = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::
 std::span<const float> span_of(const Samples& samples) { return {samples.data(), samples.shape(0)}; }
 
 template <auto kField>
-void set(SpeechOptions& options, nb::handle value) {
+void set_field(SpeechOptions& options, nb::handle value) {
   using Type = std::remove_reference_t<decltype(options.*kField)>;
   options.*kField = nb::cast<Type>(value);
 }
@@ -46,23 +46,23 @@ struct SpeechOption {
 };
 
 constexpr SpeechOption kSpeechOptions[] = {
-    {"language", set<&SpeechOptions::language>},
+    {"language", set_field<&SpeechOptions::language>},
     {"task", set_task},
     {"timestamps", set_timestamps},
-    {"temperatures", set<&SpeechOptions::temperatures>},
-    {"beams", set<&SpeechOptions::beams>},
-    {"best_of", set<&SpeechOptions::best_of>},
-    {"patience", set<&SpeechOptions::patience>},
-    {"length_penalty", set<&SpeechOptions::length_penalty>},
-    {"compression_ratio_threshold", set<&SpeechOptions::compression_ratio_threshold>},
-    {"logprob_threshold", set<&SpeechOptions::logprob_threshold>},
-    {"no_speech_threshold", set<&SpeechOptions::no_speech_threshold>},
-    {"condition_on_previous_text", set<&SpeechOptions::condition_on_previous_text>},
-    {"prompt", set<&SpeechOptions::prompt>},
-    {"hotwords", set<&SpeechOptions::hotwords>},
-    {"vad", set<&SpeechOptions::vad>},
-    {"batched", set<&SpeechOptions::batched>},
-    {"seed", set<&SpeechOptions::seed>},
+    {"temperatures", set_field<&SpeechOptions::temperatures>},
+    {"beams", set_field<&SpeechOptions::beams>},
+    {"best_of", set_field<&SpeechOptions::best_of>},
+    {"patience", set_field<&SpeechOptions::patience>},
+    {"length_penalty", set_field<&SpeechOptions::length_penalty>},
+    {"compression_ratio_threshold", set_field<&SpeechOptions::compression_ratio_threshold>},
+    {"logprob_threshold", set_field<&SpeechOptions::logprob_threshold>},
+    {"no_speech_threshold", set_field<&SpeechOptions::no_speech_threshold>},
+    {"condition_on_previous_text", set_field<&SpeechOptions::condition_on_previous_text>},
+    {"prompt", set_field<&SpeechOptions::prompt>},
+    {"hotwords", set_field<&SpeechOptions::hotwords>},
+    {"vad", set_field<&SpeechOptions::vad>},
+    {"batched", set_field<&SpeechOptions::batched>},
+    {"seed", set_field<&SpeechOptions::seed>},
 };
 
 SpeechOptions speech_options_of(const nb::dict& arguments) {
