@@ -404,7 +404,7 @@ TEST(LongLife, ManyRequestsOfRandomLength) {
   const std::filesystem::path path = given ? given : tiny;
   if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
   const char* asked = std::getenv("SITU_LONG_LIFE");
-  const int64_t count = asked ? std::atoll(asked) : sweeping() ? 20000 : 5000, early = asked ? count / 20 : 1000;
+  const int64_t count = asked ? std::atoll(asked) : 20000, early = count / 20;
   const uint64_t longest_prompt = given ? 24 : 100, longest_answer = given ? 8 : 20;
   LoadOptions options;
   options.pack_cache = false;
