@@ -5,6 +5,7 @@ the arguments.
 
 Needs numpy and onnx (`make python`).
 """
+import dataclasses
 import json
 import os
 import re
@@ -37,19 +38,33 @@ def built_isas(model):
     known = re.search(r"known: ([^)]*)\)", Run("run", model, "--prompt-ids", "1", SITU_ISA="none").err)
     return known.group(1).split(", ") if known else ["portable", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"]
 
-def for_each_model(check):
-    return for_some_models(1, 0)(check)
-
-def for_some_models(part, first):
-    """Models first, first + part, ..; all in a sweep."""
+def for_models(choose):
     def decorate(check):
         def test(self):
-            models = list(self.models.items())
-            for spec, (path, prompt, ids) in models if SWEEPING else models[first::part]:
+            for spec in choose(list(self.models)):
                 with self.subTest(spec.name):
-                    check(self, spec, path, prompt, ids)
+                    check(self, spec, *self.models[spec])
         return test
     return decorate
+
+def for_each_model(check):
+    return for_models(lambda specs: specs)(check)
+
+def kinds_of(spec):
+    """What a model has, and has not: of numbers, only whether there is one."""
+    return {(name, value if isinstance(value, str) else bool(value)) for name, value in dataclasses.asdict(spec).items() if name not in ("name", "kv_heads")}
+
+def one_of_each_kind(specs, first):
+    """Those from number `first` on, and around, that have something that none before them has."""
+    chosen, seen = [], set()
+    for spec in specs[first:] + specs[:first]:
+        if not kinds_of(spec) <= seen:
+            chosen.append(spec)
+            seen |= kinds_of(spec)
+    return chosen
+
+def for_some_models(first):
+    return for_models(lambda specs: specs if SWEEPING else one_of_each_kind(specs, first))
 
 class ModelsTest(CliTest):
     @classmethod
@@ -75,7 +90,7 @@ class ModelsTest(CliTest):
         self.assertGreater(answer["bytes_copied_per_token"], 0)
         self.assertEqual(answer["mode"], "naive")
 
-    @for_some_models(2, 0)
+    @for_some_models(0)
     def test_without_optional_passes(self, spec, path, prompt, ids):
         for passes in ("all", "recognise_attention", "recognise_rotary,recognise_functions,push_selections,last_token"):
             answer = self.generate(path, prompt, SITU_DISABLE_PASSES=passes)
@@ -84,7 +99,7 @@ class ModelsTest(CliTest):
             if passes == "recognise_attention" and not spec.alibi and spec.past == "heads":
                 self.assertEqual(answer["bytes_copied_per_token"], 0)
 
-    @for_some_models(3, 1)
+    @for_some_models(11)
     def test_every_instruction_set(self, spec, path, prompt, ids):
         isas = built_isas(path)
         self.assertIn("portable", isas)
@@ -92,24 +107,24 @@ class ModelsTest(CliTest):
             answer = self.generate(path, prompt, SITU_ISA=isa)
             self.assertEqual((answer["isa"], answer["output_ids"]), (isa, ids))
 
-    @for_some_models(3, 0)
+    @for_some_models(10)
     def test_threads_and_chunks(self, spec, path, prompt, ids):
         for options in some((["--threads", "2"], ["--threads", "3"], ["--chunk", "1"], ["--chunk", "5"], ["--chunk", "3", "--threads", "3"], ["--threads", "1"]), 2):
             answer = self.generate(path, prompt, *options)
             self.assertEqual((answer["output_ids"], answer["bytes_copied_per_token"]), (ids, 0), options)
 
-    @for_some_models(3, 1)
+    @for_some_models(18)
     def test_chunks_change_no_bit(self, spec, path, prompt, ids):
         answers = [self.generate(path, prompt * 3, "--logprobs", 3, "--chunk", chunk)["logprobs"] for chunk in some((1, 2, 5, 12, 512), 2)]
         self.assertEqual(answers, answers[:1] * len(answers))
 
-    @for_some_models(3, 2)
+    @for_some_models(11)
     def test_threads_change_no_bit_of_a_token(self, spec, path, prompt, ids):
         """Where products do not depend on them: the attention of single tokens is summed in blocks of keys, whoever takes them."""
         answers = [self.generate(path, prompt * 3, "--logprobs", 3, "--threads", threads)["logprobs"] for threads in some((1, 2, 3, 4, 7), 2)]
         self.assertEqual(answers, answers[:1] * len(answers))
 
-    @for_some_models(3, 0)
+    @for_some_models(10)
     def test_json_holds_the_promised_fields(self, spec, path, prompt, ids):
         number = (int, float)
         fields = {"prompt_ids": list, "output_ids": list, "text": str, "finish_reason": str, "load_ms": number, "prefill_ms": number, "decode_ms_per_token": number,
@@ -177,7 +192,7 @@ class ModelsTest(CliTest):
         words = {"causal": True, "ALiBi": spec.alibi, "bias by distance": spec.buckets > 0, "mask computed": False, f"window {spec.window}": spec.window > 0, f"softcap {spec.softcap}": spec.softcap > 0, "KV heads": spec.kv_heads < 4}
         self.assertEqual({w: w in next(iter(attention)) for w in words}, words)
 
-    @for_some_models(3, 2)
+    @for_some_models(11)
     def test_inspect_as_text(self, spec, path, prompt, ids):
         run = Run("inspect", path)
         self.assertEqual((run.code, run.err), (0, ""), run)
