@@ -110,7 +110,7 @@ ValueId Graph::add_constant(std::string value_name, Tensor tensor) {
   return id;
 }
 
-ValueId Graph::add_shape(std::string value_name, const Shape& dims) {
+ValueId Graph::add_shape(std::string value_name, Shape dims) {
   const ValueId id = add_value(std::move(value_name), DType::kI64);
   values[id].info = {DType::kI64, true, {Dim(static_cast<int64_t>(dims.size()))}, dims};
   if (shape_is_const(dims)) values[id].constant = Tensor::vector_i64(shape_values(dims));

@@ -113,7 +113,7 @@ struct Graph {
   ValueId add_value(std::string value_name, DType type = DType::kNone);
   ValueId add_constant(std::string value_name, Tensor tensor);
   // A shape operand: int64 with these dims as its content, a constant where all of them are known.
-  ValueId add_shape(std::string value_name, const Shape& dims);
+  ValueId add_shape(std::string value_name, Shape dims);  // by value: they may be those of a value, which moves
   // Appends a node; the caller keeps (or restores by sort) the order. Returns its index.
   int add_node(Node node);
   // Symbol id of a dim_param name, made at first use; -1 when the table is full.

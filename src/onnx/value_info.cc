@@ -114,7 +114,7 @@ std::optional<Dim> make_dim(const DeclaredDim& dim, const Owner& owner, size_t a
   // An exporter that only knew late that a dim is fixed names it by its number.
   int64_t number = -1;
   if (const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-      error == std::errc() && end == name.data() + name.size() && number > 0 && number <= kMaxDim)
+      error == std::errc() && end == name.data() + name.size() && name[0] != '0' && number > 1 && number <= kMaxDim)
     return Dim(number);
   if (name.empty()) name = "unk_" + std::string(owner.name) + "_" + std::to_string(axis);
   const int id = owner.symbols->symbol(name);

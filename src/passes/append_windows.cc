@@ -253,7 +253,7 @@ class Appender {
     const Node& conv = node(w->conv);
     const std::vector<int64_t> dilations = conv.attr_ints("dilations"), pads = conv.attr_ints("pads");
     const int64_t apart = dilations.empty() ? 1 : dilations[0], before = pads.empty() ? 0 : pads[0];
-    const Dim first = w->past + Dim(before) - Dim((info(conv.in[1]).shape[2].value() - 1) * apart);
+    const Dim more = w->past - Dim((info(conv.in[1]).shape[2].value() - 1) * apart), first = more + Dim(before);
     Dim at = 0;
     while (at != first || rows(w->result, kAxis) != tokens()) {
       const auto& users = users_[w->result];
@@ -266,7 +266,7 @@ class Appender {
       w->cuts.push_back(users[0].first);
       w->result = part.value;
     }
-    return first.is_const() && first.value() >= 0;
+    return more.is_const() && more.value() >= 0;  // all that is read of the past is there: padding is no row of it
   }
 
   void keep_extents(const Window& w) {

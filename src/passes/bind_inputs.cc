@@ -33,7 +33,7 @@ class Binder {
     if (ids != kNoValue) SITU_RETURN_IF_ERROR(bind_ids(ids));
     if (!context_.encoder)
       for (ValueId v : graph_.inputs) SITU_RETURN_IF_ERROR(bind_source(v));
-    SITU_RETURN_IF_ERROR(drop_handed_through());
+    if (!context_.encoder) SITU_RETURN_IF_ERROR(drop_handed_through());
     find_used();
     users_ = graph_.users();
     for (ValueId v : graph_.inputs) bind_places(v);
@@ -115,15 +115,23 @@ class Binder {
   // their caches know of themselves.
   Status drop_handed_through() {
     const auto all = graph_.users();
-    const auto read = [&](ValueId v) {  // by what is no Identity
-      return std::any_of(all[static_cast<size_t>(v)].begin(), all[static_cast<size_t>(v)].end(), [&](const auto& use) {
-        return use.first >= 0 && graph_.nodes[static_cast<size_t>(use.first)].op != "Identity";
-      });
+    const auto read = [&](ValueId first) {  // by what is no Identity
+      std::vector<ValueId> open{first};
+      while (!open.empty()) {
+        const ValueId v = open.back();
+        open.pop_back();
+        for (const auto& [user, operand] : all[static_cast<size_t>(v)]) {
+          if (user < 0 || !graph_.nodes[static_cast<size_t>(user)].is("Identity")) return true;
+          for (const ValueId same : graph_.nodes[static_cast<size_t>(user)].out)
+            if (same != kNoValue) open.push_back(same);
+        }
+      }
+      return false;
     };
     const size_t dropped = std::erase_if(graph_.outputs, [&](ValueId out) {
       const ValueId v = behind(out, {"Identity"});
       const ValueInfo& info = graph_.values[v].info;
-      return is_integer(info.type) && info.ranked && info.shape.size() < 2 && !read(v) && !read(out) &&
+      return is_integer(info.type) && info.ranked && info.shape.size() < 2 && !read(v) &&
              std::find(graph_.inputs.begin(), graph_.inputs.end(), v) != graph_.inputs.end();
     });
     if (dropped == 0) return Status::ok();

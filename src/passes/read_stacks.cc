@@ -79,7 +79,12 @@ class StackReader {
     return concat.in[static_cast<size_t>(i)];
   }
 
-  std::optional<Written> written_by(const Node& scatter) const {
+  const std::optional<Written>& written_by(const Node& scatter) {
+    const auto known = written_.find(scatter.out[0]);
+    return known != written_.end() ? known->second
+                                   : written_.emplace(scatter.out[0], read_indices(scatter)).first->second;
+  }
+  std::optional<Written> read_indices(const Node& scatter) const {
     const Tensor& indices = graph_.values[scatter.in[1]].constant;
     const Shape& stack = shape(scatter.in[0]);
     if (scatter.in.size() != 3 || scatter.attr_string("reduction", "none") != "none" || !indices.present() ||
@@ -117,8 +122,8 @@ class StackReader {
         part = stacked(*n, i);
         break;
       }
-      const std::optional<Written> w = n && n->is("ScatterND") ? written_by(*n) : std::nullopt;
-      if (!w) break;
+      if (!n || !n->is("ScatterND") || !written_by(*n)) break;
+      const Written* w = &*written_by(*n);
       if (w->part == i && w->width == 0) part = n->in[2];
       if (w->part == i && w->width > 0) scatters.push_back(n);
       stack = n->in[0];
@@ -133,7 +138,10 @@ class StackReader {
     } else if (shape(part) != rest) {
       part = described(builder_.op("Reshape", {part, graph_.add_shape(gather.name + "/dims", rest)}), part, rest);
     }
-    for (; !scatters.empty(); scatters.pop_back()) part = written_again(part, *scatters.back());
+    for (; !scatters.empty(); scatters.pop_back()) {
+      part = written_again(part, *scatters.back());
+      parts_.try_emplace({scatters.back()->out[0], i}, part);
+    }
     parts_.try_emplace({gather.in[0], i}, part);
     return part;
   }
@@ -157,6 +165,7 @@ class StackReader {
   Graph& graph_;
   Builder builder_;
   std::map<std::pair<ValueId, int64_t>, ValueId> parts_;
+  std::map<ValueId, std::optional<Written>> written_;  // by the result of a ScatterND
 };
 
 }  // namespace

@@ -37,7 +37,8 @@ SortedNumbers sorted_numbers(const std::vector<int64_t>& numbers) {
 
 // TopK of all numbers of a vector, smallest first: a sort.
 bool sorts_ascending(const Node& n) {
-  return n.is("TopK") && n.out.size() == 2 && n.attr_int("largest", 1) == 0 && n.attr_int("sorted", 1) == 1;
+  return n.is("TopK") && n.has_input(0) && n.out.size() == 2 && n.out[0] != kNoValue && n.out[1] != kNoValue &&
+         n.attr_int("largest", 1) == 0 && n.attr_int("sorted", 1) == 1;
 }
 
 class Ungrouper {
@@ -65,7 +66,7 @@ class Ungrouper {
   struct Groups {
     ValueId x = kNoValue, ids = kNoValue, weights = kNoValue;  // [experts, K, N] or, turned, [experts, N, K]
     bool turned = false;
-    std::vector<ValueId> begins, ends;  // by expert; kNoValue: 0
+    std::vector<ValueId> begins, ends;  // by expert
   };
 
   std::optional<Groups> groups_of(const Node& n) const {
@@ -73,9 +74,12 @@ class Ungrouper {
     Groups g;
     std::vector<ValueId> matrices;
     for (const ValueId v : n.in) {
+      // Before shapes are known nobody has counted operands.
       const Node* product = graph_.producer(v, "MatMul");
-      const Node* rows = product ? graph_.producer(product->in[0]) : nullptr;
-      if (!rows || (g.x != kNoValue && g.x != rows->in[0]) || !reads_rows(*rows, &g)) return std::nullopt;
+      const Node* rows =
+          product && product->has_input(0) && product->has_input(1) ? graph_.producer(product->in[0]) : nullptr;
+      if (!rows || !rows->has_input(0) || (g.x != kNoValue && g.x != rows->in[0]) || !reads_rows(*rows, &g))
+        return std::nullopt;
       g.x = rows->in[0];
       matrices.push_back(product->in[1]);
     }
@@ -85,14 +89,17 @@ class Ungrouper {
 
   // Gather(x, Range(begin, end)) or Slice(x, begin, end), along the first axis.
   bool reads_rows(const Node& n, Groups* g) const {
-    if (n.is("Gather") && n.attr_int("axis", 0) == 0) {
+    if (n.is("Gather") && n.has_input(1) && n.attr_int("axis", 0) == 0) {
       const Node* range = graph_.producer(n.in[1], "Range");
-      if (!range || numbers_of(range->in[2]) != std::vector<int64_t>{1}) return false;
+      if (!range || !range->has_input(0) || !range->has_input(1) || !range->has_input(2) ||
+          numbers_of(range->in[2]) != std::vector<int64_t>{1})
+        return false;
       g->begins.push_back(range->in[0]);
       g->ends.push_back(range->in[1]);
       return true;
     }
-    if (!n.is("Slice") || !n.has_input(3) || numbers_of(n.in[3]) != std::vector<int64_t>{0} ||
+    if (!n.is("Slice") || !n.has_input(1) || !n.has_input(2) || !n.has_input(3) ||
+        numbers_of(n.in[3]) != std::vector<int64_t>{0} ||
         (n.has_input(4) && numbers_of(n.in[4]) != std::vector<int64_t>{1}))
       return false;
     g->begins.push_back(n.in[1]);
@@ -109,17 +116,19 @@ class Ungrouper {
     ValueId stack = kNoValue;
     for (size_t e = 0; e < matrices.size(); ++e) {
       ValueId v = matrices[e];
-      for (const Node* n = graph_.producer(v); n && (n->is("Squeeze") || n->is("Reshape")); n = graph_.producer(v))
+      for (const Node* n = graph_.producer(v); n && (n->is("Squeeze") || n->is("Reshape")) && n->has_input(0);
+           n = graph_.producer(v))
         v = n->in[0];
       const Node* part = graph_.producer(v);
-      if (!part || part->in.empty() || part->attr_int("axis", 0) != 0) return false;
+      if (!part || !part->has_input(0) || part->attr_int("axis", 0) != 0) return false;
       const bool split = part->is("Split") && part->out.size() == matrices.size() && part->out[e] == v;
-      if (!split && !(part->is("Gather") && numbers_of(part->in[1]) == std::vector<int64_t>{static_cast<int64_t>(e)}))
+      if (!split && !(part->is("Gather") && part->has_input(1) &&
+                      numbers_of(part->in[1]) == std::vector<int64_t>{static_cast<int64_t>(e)}))
         return false;
       if (stack != kNoValue && stack != part->in[0]) return false;
       stack = part->in[0];
     }
-    if (const Node* turn = graph_.producer(stack, "Transpose")) {
+    if (const Node* turn = graph_.producer(stack, "Transpose"); turn && turn->has_input(0)) {
       g->turned = turn->permutation(3) == std::vector<int64_t>{0, 2, 1};
       if (!g->turned) return false;
       stack = turn->in[0];
@@ -137,7 +146,7 @@ class Ungrouper {
       const ValueId v = open.back();
       open.pop_back();
       const Node* n = v == kNoValue || !seen.insert(v).second ? nullptr : graph_.producer(v);
-      if (!n || n->is("Shape")) continue;
+      if (!n || n->is("Shape") || n->is("Size")) continue;  // of any layer: they have as many choices as each other
       if (sorts_ascending(*n) && n->out[0] == v) {
         if (g->ids != kNoValue && g->ids != v) return false;
         g->ids = v;
@@ -159,9 +168,11 @@ class Ungrouper {
       const int64_t rows = static_cast<int64_t>(s.sorted.size());
       RowSample sample(graph_, context_.evaluator, rows, rows);
       const Node& sort = *graph_.producer(g.ids);
-      // Layers have as many choices as each other, and may read the extents of one.
+      // Extents may be those of another layer's choices, what they are may not.
+      std::vector<int64_t> others;
+      for (const int64_t number : numbers) others.push_back((number + 1) % experts);
       for (const Node& n : graph_.nodes)
-        if (sorts_ascending(n)) sample.set(n.in[0], Tensor::vector_i64(numbers));
+        if (sorts_ascending(n)) sample.set(n.in[0], Tensor::vector_i64(n.in[0] == sort.in[0] ? numbers : others));
       sample.set(g.ids, Tensor::vector_i64(s.sorted));
       sample.set(sort.out[1], Tensor::vector_i64(s.order));
       for (int64_t e = 0; e < experts; ++e) {
@@ -228,9 +239,9 @@ class Unsorter {
           if (out != kNoValue) open.push_back(out);
       }
     }
-    // Rows get into the order once, and out of it once.
-    if (!std::all_of(moved_.begin(), moved_.end(),
-                     [&](const Moved& m) { return m.back == (ordered_.count(m.from) != 0); }))
+    // Rows get into the order once, and out of it once, and meet none that are not in it.
+    if (!all_in_order() || !std::all_of(moved_.begin(), moved_.end(),
+                                        [&](const Moved& m) { return m.back == (ordered_.count(m.from) != 0); }))
       return false;
     rewrite();
     return true;
@@ -345,6 +356,24 @@ class Unsorter {
     const auto axes = content_of(graph_, n, 3);
     return axes && std::none_of(axes->begin(), axes->end(),
                                 [&](const Dim& d) { return !d.is_const() || across(d.value(), from); });
+  }
+
+  // Whether what takes rows in the order takes nothing else by row, and them as rows.
+  bool all_in_order() const {
+    return std::all_of(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& n) {
+      const auto ordered = [&](ValueId v) { return v != kNoValue && ordered_.count(v) != 0; };
+      const auto out = std::find_if(n.out.begin(), n.out.end(), ordered);
+      if (out == n.out.end() || std::none_of(n.in.begin(), n.in.end(), ordered)) return true;
+      const size_t rank = shape(*out).size();
+      const bool each = n.def->placement == Placement::kElementwise || n.def->placement == Placement::kAddsTo;
+      for (size_t i = 0; i < n.in.size(); ++i) {
+        if (n.in[i] == kNoValue) continue;
+        const bool in_place = shape(n.in[i]).size() == rank && by_row(n.in[i]);
+        const bool wanted = each ? in_place : n.is("MatMul") && rank > 2 ? in_place : n.is("Gather") ? i == 1 : i == 0;
+        if (ordered(n.in[i]) != wanted) return false;
+      }
+      return true;
+    });
   }
 
   void rewrite() {

@@ -119,6 +119,7 @@ class RepeatSpreader {
   std::optional<Merged> merged(ValueId v) const {
     std::vector<const Node*> views;
     for (const Node* n = graph_.producer(v); n && std::ssize(views) < kMostViews; n = graph_.producer(n->in[0])) {
+      if (shape(n->out[0]).size() >= kMostAxes) return std::nullopt;  // it gets one more
       if (n->is("Transpose") || keeps_axes(*n)) {
         views.insert(views.begin(), n);
         continue;
