@@ -6,8 +6,10 @@
 
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 
 #include "onnx/test_model.h"
+#include "serve/answering.h"
 #include "serve/media_bytes.h"
 #include "text/test_models.h"
 
@@ -181,6 +183,44 @@ TEST(Bodies, NoRoomIsNoFaultOfTheModel) {
     expect(fault_of(asked, Status::error(code, "why")), status, name);
     failed.error_code = code;
     if (code != Code::kBusy) expect(*fault_of(asked, Result<Generation>(failed)), status, name);
+  }
+}
+
+// A client for whose tokens there is no memory.
+class NoMemory final : public Client {
+ public:
+  int answers = 0;
+
+ private:
+  void respond(Call&, int, const Json&) override { ++answers; }
+  bool begin_events(Call&) override { return true; }
+  bool send(Call&, std::string_view) override { return true; }
+  void end(Call&) override {}
+  void wake(Call&) noexcept override {}
+  Metrics& metrics() override { throw std::bad_alloc(); }
+};
+
+// Who was told of a failure hears nothing of what comes later.
+TEST(Bodies, AnAnswerThatIsGivenUp) {
+  Model model = load();
+  const Json body = std::get<Json>(parse_body(R"({"prompt_token_ids": [0], "max_tokens": 3})"));
+  for (const bool gives_up : {true, false}) {
+    NoMemory client;
+    Call call;
+    OrFault<std::unique_ptr<Answering>> begun =
+        Answering::begin(client, call, model, std::get<Asked>(read_body(Route::kChat, body, model)));
+    Answering& answering = *std::get<std::unique_ptr<Answering>>(begun);
+    int failures = 0;
+    for (int tries = 0; tries < 100 && !answering.ended(); ++tries) try {
+        answering.advance();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      } catch (const std::bad_alloc&) {
+        ++failures;
+        if (gives_up) answering.give_up();
+      }
+    EXPECT_GE(failures, 1);
+    answering.advance();
+    EXPECT_EQ(client.answers, gives_up ? 0 : 1);
   }
 }
 
