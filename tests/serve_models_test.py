@@ -41,7 +41,7 @@ class KindsTest(ServeCase):
         if (SHARED / "models" / "vlm" / "llava").exists():
             models.append(tiny_vision.with_words(SHARED / "models" / "vlm" / "llava", cls.folder / "llava"))
         config = cls.folder / "kinds.toml"
-        config.write_text("[limits]\nimage-pixels = 1000000\ntexts = 40\n")
+        config.write_text("[limits]\nbody-bytes = 1500000\nimage-pixels = 1000000\ntexts = 40\n")
         cls.media = cls.folder / "media"
         cls.media.mkdir()
         cls.server = Server(*models, "--port", 0, "--config", config, "--media-memory", 500_000, "--media-path", cls.media)
@@ -124,6 +124,10 @@ class KindsTest(ServeCase):
         for name, size in (("a b.png", (100, 100)), ("%41.png", (10, 10)), ("large.png", (300, 300)), ("huge.png", (1100, 1000))):
             (self.media / name).write_bytes(png(*size))
         (self.media / "long.png").write_bytes(png(10, 10) + bytes(1 << 20))
+        for name, size in (("most.png", 1_500_000), ("more.png", 1_500_001)):
+            (self.media / name).write_bytes(png(10, 10))
+            os.truncate(self.media / name, size)
+        os.mkfifo(self.media / "pipe.png")
         (self.folder / "outside.png").write_bytes(png(10, 10))
         (self.media / "link.png").symlink_to(self.folder / "outside.png")
         wanted = self.picture(100, 100)[1]["choices"]
@@ -133,8 +137,11 @@ class KindsTest(ServeCase):
         self.assertEqual(self.picture(0, 0, url="file:%41.png")[0].status, 200)
         self.error(self.picture(0, 0, url="file:large.png"), 503, code="overloaded")
         self.error(self.picture(0, 0, url="file:huge.png"), 400, param="messages", code="limit_exceeded", words=("'image-pixels'",))
-        self.error(self.picture(0, 0, url="file:long.png"), 503, code="overloaded")
-        for url in ("file:../outside.png", f"file://{self.folder}/outside.png", "file:link.png", "file:none.png", "file:", "file:.", "file:/dev/zero", "file:%2e%2e/outside.png", "http://localhost/a.png", "ftp:a"):
+        for name in ("long.png", "most.png"):
+            self.error(self.picture(0, 0, url="file:" + name), 503, code="overloaded")
+        self.error(self.picture(0, 0, url="file:more.png"), 400, param="messages", code="limit_exceeded", words=("1500001", "'body-bytes'"))
+        self.assertEqual(self.picture(0, 0, 3, url="file:a%20b.png")[0].status, self.picture(100, 100, 3)[0].status)
+        for url in ("file:../outside.png", f"file://{self.folder}/outside.png", "file:link.png", "file:none.png", "file:", "file:.", "file:/dev/zero", "file:%2e%2e/outside.png", "file:a%20b.png%00.jpg", "file:a b.png\0.jpg", "file:pipe.png", "http://localhost/a.png", "ftp:a"):
             with self.subTest(url=url):
                 self.error(self.picture(0, 0, url=url), 400, param="messages[0].content[1].image_url.url")
 

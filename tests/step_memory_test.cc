@@ -329,7 +329,8 @@ TEST_P(StepMemory, AServerToo) {
       for (int64_t n = 0; more && !HasFailure(); ++n) {
         const int64_t before = finished;
         testing::fail_allocations(n, count, kind.least);
-        ask();
+        const std::string_view got = client.ask(kind.bytes, kind.until);
+        EXPECT_EQ(got.find("x-request-id: \r\n"), got.npos) << got;
         for (int wait = 0; wait < 30 && finished == before; ++wait) usleep(100);
         more = testing::fail_allocations(0, 0) > 0;
         all += more;
@@ -340,6 +341,23 @@ TEST_P(StepMemory, AServerToo) {
   EXPECT_GT(all, 100);
   server->stop();
   EXPECT_TRUE(server->drain(std::chrono::seconds(20)));  // none is counted as open
+}
+
+TEST_P(StepMemory, APromptLongerThanTheState) {
+  const Model model = load(small());
+  const bool encoder = model.has_encoder();
+  for (const int64_t more : {0, 1}) {
+    serve::Asked asked;
+    asked.by = &model;
+    asked.prompt_field = "prompt";
+    const std::vector<int64_t> ids(static_cast<size_t>(model.facts().slots + more));
+    asked.requests.emplace_back();
+    asked.requests[0].prompt = Prompt(encoder ? std::vector<int64_t>(1000) : ids);
+    if (encoder) asked.requests[0].prompt.decoder_ids = ids;
+    const serve::Fault fault = serve::fault_of(asked, Status::error(Code::kNoRoom, "why"));
+    EXPECT_EQ(fault.status, more ? 400 : 503);
+    EXPECT_EQ(fault.code, more ? "context_length_exceeded" : "overloaded");
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Folders, StepMemory, ::testing::Values("tiny/llama", "tiny/t5"), test_name);

@@ -107,6 +107,11 @@ void Answering::fail(const Fault& fault) {
   client_.end(call_);
 }
 
+void Answering::give_up() noexcept {
+  ended_ = true;
+  answer_->cancel();
+}
+
 std::optional<Clock::time_point> Answering::silent_since() const {
   if (!streams() || ended_) return std::nullopt;
   return sent_;

@@ -39,6 +39,8 @@ class Answering {
   void advance();
   // Ends with an error.
   void fail(const Fault& fault);
+  // Ends without a word: the client has been told, or is cut off.
+  void give_up() noexcept;
   bool ended() const { return ended_; }
   // When something was last sent; none: it is no stream.
   std::optional<Clock::time_point> silent_since() const;

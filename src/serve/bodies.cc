@@ -199,6 +199,16 @@ std::string field_of(const Asked& asked, const std::string& whole) {
   return found.empty() ? "" : found[std::min<size_t>(1, found.size() - 1)].second;
 }
 
+// A prompt that is longer than the whole state. (Of an encoder-decoder: what its answer begins with.)
+bool never_fits(const Asked& asked) {
+  const ModelFacts facts = asked.by->facts();
+  const auto longer = [&](const Request& r) {
+    const auto& ids = asked.by->has_encoder() ? r.prompt.decoder_ids : r.prompt.ids();
+    return std::ssize(ids) > facts.slots;
+  };
+  return facts.state_bytes_per_token > 0 && std::any_of(asked.requests.begin(), asked.requests.end(), longer);
+}
+
 }  // namespace
 
 // The model's folder is nobody's business but the server's.
@@ -247,11 +257,13 @@ Fault fault_of(const Asked& asked, const Status& status) {
       if (f.param.empty()) f.param = asked.prompt_field;
       f.code = status.code() == Code::kInvalidArgument ? "invalid_value" : kUnsupportedByModel;
       break;
-    case Code::kBusy:
-      f.status = 503;
-      f.type = "server_error";
-      f.code = "overloaded";
+    case Code::kNoRoom:
+      if (!never_fits(asked)) return overloaded(f.message);
+      f.param = asked.prompt_field;
+      f.code = "context_length_exceeded";
       break;
+    case Code::kBusy:
+      return overloaded(f.message);
     default:
       f.status = 500;
       f.type = "server_error";
@@ -271,6 +283,7 @@ std::optional<Fault> too_many_prompts(const Asked& asked, int64_t most, const st
 std::optional<Fault> fault_of(const Asked& asked, const Result<Generation>& result) {
   if (!result.is_ok()) return fault_of(asked, result.status());
   std::string error = result->error;
+  Code code = result->error_code;
   bool failed = result->finish_reason == FinishReason::kError;
   for (const Generation::Answer& a : result->answers)
     if (a.finish_reason == FinishReason::kError && !failed) {
@@ -278,6 +291,7 @@ std::optional<Fault> fault_of(const Asked& asked, const Result<Generation>& resu
       error = a.error;
     }
   if (!failed) return std::nullopt;
+  if (code == Code::kNoRoom) return fault_of(asked, Status::error(code, error));
   return Fault{500, without_paths(*asked.by, error), "server_error", "", "model_failed"};
 }
 

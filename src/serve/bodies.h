@@ -54,8 +54,9 @@ OrFault<Json> parse_body(std::string_view text, std::optional<Fault>* inside = n
 // body.model; "": there is none. Fault: it is no string.
 OrFault<std::string> model_of(const Json& body);
 
+class MediaFiles;
 struct BodyRules {
-  std::string media_path = {};  // images by file: URLs below this folder; "": there are none
+  MediaFiles* files = nullptr;  // that bytes_of_media() has read for images by file: URLs; null: there are none
 };
 
 // A body that was understood.

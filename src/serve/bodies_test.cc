@@ -2,11 +2,15 @@
 #include "serve/bodies.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <nlohmann/json.hpp>
 #include <set>
+#include <thread>
 
 #include "onnx/test_model.h"
+#include "serve/answering.h"
+#include "serve/media_bytes.h"
 #include "text/test_models.h"
 
 namespace situ::serve {
@@ -157,6 +161,110 @@ TEST(Bodies, ATicketThatIsReplaced) {
   ticket.on_ready([heard] {});
   ticket = submit();
   EXPECT_EQ(heard.use_count(), 1);
+}
+
+// What finds no room now may find it later: refused, or at the end of an answer.
+TEST(Bodies, NoRoomIsNoFaultOfTheModel) {
+  Model model = load();
+  const Json body = std::get<Json>(parse_body(R"({"prompt_token_ids": [0], "max_tokens": 1})"));
+  const Asked asked = std::get<Asked>(read_body(Route::kChat, body, model));
+  const auto expect = [&](const Fault& fault, int status, const char* code) {
+    EXPECT_EQ(fault.status, status) << fault.message;
+    EXPECT_EQ(fault.code, code);
+    EXPECT_EQ(fault.type, "server_error");
+    EXPECT_EQ(fault.message, "why");
+  };
+  Generation failed;
+  failed.finish_reason = FinishReason::kError;
+  failed.error = "why";
+  for (const auto& [code, status, name] : {std::tuple{Code::kNoRoom, 503, "overloaded"},
+                                           {Code::kBusy, 503, "overloaded"},
+                                           {Code::kInternal, 500, "model_failed"}}) {
+    expect(fault_of(asked, Status::error(code, "why")), status, name);
+    failed.error_code = code;
+    if (code != Code::kBusy) expect(*fault_of(asked, Result<Generation>(failed)), status, name);
+  }
+}
+
+// A client for whose tokens there is no memory.
+class NoMemory final : public Client {
+ public:
+  int answers = 0;
+
+ private:
+  void respond(Call&, int, const Json&) override { ++answers; }
+  bool begin_events(Call&) override { return true; }
+  bool send(Call&, std::string_view) override { return true; }
+  void end(Call&) override {}
+  void wake(Call&) noexcept override {}
+  Metrics& metrics() override { throw std::bad_alloc(); }
+};
+
+// Who was told of a failure hears nothing of what comes later.
+TEST(Bodies, AnAnswerThatIsGivenUp) {
+  Model model = load();
+  const Json body = std::get<Json>(parse_body(R"({"prompt_token_ids": [0], "max_tokens": 3})"));
+  for (const bool gives_up : {true, false}) {
+    NoMemory client;
+    Call call;
+    OrFault<std::unique_ptr<Answering>> begun =
+        Answering::begin(client, call, model, std::get<Asked>(read_body(Route::kChat, body, model)));
+    Answering& answering = *std::get<std::unique_ptr<Answering>>(begun);
+    int failures = 0;
+    for (int tries = 0; tries < 100 && !answering.ended(); ++tries) try {
+        answering.advance();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      } catch (const std::bad_alloc&) {
+        ++failures;
+        if (gives_up) answering.give_up();
+      }
+    EXPECT_GE(failures, 1);
+    answering.advance();
+    EXPECT_EQ(client.answers, gives_up ? 0 : 1);
+  }
+}
+
+// A file is what it was when it was measured, whatever its name means later.
+TEST(Bodies, AFileIsReadOnce) {
+  const onnx::test::TempFolder all;
+  const std::filesystem::path folder = all.path() / "media";
+  std::filesystem::create_directories(folder / "inner");
+  all.write("outside", "outside");
+  all.write("media/a.png", "first");
+  all.write("media/inner/b", "inner");
+  std::filesystem::create_symlink(folder / "a.png", folder / "link");
+  std::filesystem::create_symlink(all.path() / "outside", folder / "out");
+  std::filesystem::create_symlink(all.path(), folder / "up");
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  Limits limits;
+  limits.body_bytes = 5;
+  int64_t left = 20;
+  MediaFiles files(folder.string(), [&](int64_t bytes) { return (left -= bytes) >= 0; });
+  using Bytes = std::vector<uint8_t>;
+  const auto measured = [&](const std::string& url) {
+    const Json part = {{"type", "image_url"}, {"image_url", {{"url", url}}}};
+    return bytes_of_media({{"messages", {{{"content", Json::array({part, part})}}}}}, limits, files);
+  };
+  const Bytes first = {'f', 'i', 'r', 's', 't'}, inner = {'i', 'n', 'n', 'e', 'r'};
+  EXPECT_TRUE(std::holds_alternative<int64_t>(measured("file:link")));
+  EXPECT_EQ(left, 10);  // each part decodes its own
+  std::filesystem::remove(folder / "a.png");
+  std::filesystem::rename(all.path() / "outside", folder / "a.png");
+  EXPECT_EQ(files.bytes("file:link"), first);
+  EXPECT_EQ(files.bytes("file:link"), first);
+  EXPECT_EQ(files.bytes("file:link"), std::nullopt);
+  EXPECT_EQ(std::get<Fault>(measured("file:a.png")).code, "limit_exceeded");
+  const std::string nul("a.png\0.jpg", 10);
+  for (const std::string& url :
+       {std::string("file:out"), std::string("file:up/media/none"), std::string("file:pipe"), std::string("file:inner"),
+        std::string("file:"), std::string("file:up/outside"), std::string("file:a.png%00.jpg"), "file:" + nul}) {
+    EXPECT_TRUE(std::holds_alternative<int64_t>(measured(url))) << url;
+    EXPECT_EQ(files.bytes(url), std::nullopt) << url;
+  }
+  EXPECT_EQ(left, 10);
+  EXPECT_TRUE(std::holds_alternative<int64_t>(measured("file:up/media/inner/b")));
+  EXPECT_EQ(files.bytes("file:up/media/inner/b"), inner);
+  EXPECT_EQ(std::get<Fault>(measured("file:inner/b")).status, 503);  // before it is read
 }
 
 TEST(Bodies, TheTableIsJson) {

@@ -1,7 +1,6 @@
 // What the readers of a body's fields share: the request that comes of them, and the first fault.
 #pragma once
 
-#include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -49,17 +48,15 @@ class BodyReader {
 // A value for a message: the beginning of its JSON.
 std::string shown(const Json& value);
 
+// 503: later there may be room.
+inline Fault overloaded(std::string message) { return {503, std::move(message), "server_error", "", "overloaded"}; }
+
 std::string without_paths(const Model& model, std::string message);
 
 // The prompt of messages: ids, and what images and sounds are. Sets the fault.
 Prompt prompt_of_messages(BodyReader& reader, const Json& messages);
 // The text that they become, images and sounds by their placeholders. Sets the fault.
 std::string text_of_messages(BodyReader& reader, const Json& messages, bool add_generation_prompt);
-
-// The text of a URL's part, whose escapes (%20) are resolved.
-std::string unescaped(std::string_view text);
-// The file below `folder` that a file: URL names, absolute or from there; none: it names none.
-std::optional<std::filesystem::path> file_of_url(const std::string& folder, std::string_view url);
 
 // Bytes of a base64 text, with its padding or without; none: it is none.
 std::optional<std::vector<uint8_t>> from_base64(std::string_view text);

@@ -1,6 +1,5 @@
 #include "serve/media_bytes.h"
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "audio/audio_reader.h"
@@ -24,7 +23,7 @@ const Json& at(const Json& json, const char* name) {
 
 class Media {
  public:
-  Media(const Limits& limits, const std::string& media_path) : limits_(limits), media_path_(media_path) {}
+  Media(const Limits& limits, MediaFiles& files) : limits_(limits), files_(files) {}
 
   OrFault<int64_t> bytes(const Json& messages) {
     if (messages.is_array())
@@ -43,29 +42,24 @@ class Media {
 
  private:
   void take_image(const Json& url) {
-    if (!url.is_string()) return;
-    const std::string_view text = url.get_ref<const std::string&>();
+    if (!url.is_string() || fault_) return;
+    const std::string& whole = url.get_ref<const std::string&>();
+    const std::string_view text = whole;
     const size_t comma = text.find(',');
     if (text.starts_with("data:") && comma != std::string_view::npos) {
       if (const std::optional<std::vector<uint8_t>> bytes = from_base64(text.substr(comma + 1)))
         take_pixels(std::as_bytes(std::span(*bytes)));
-    } else if (text.starts_with("file:") && !media_path_.empty()) {
-      if (const std::optional<std::filesystem::path> file = file_of_url(media_path_, text)) take_file(*file);
+    } else if (text.starts_with("file:") && files_.allowed()) {
+      take_file(whole);
     }
   }
 
-  void take_file(const std::filesystem::path& file) {
-    std::error_code none;
-    const auto size = static_cast<int64_t>(std::filesystem::file_size(file, none));
-    if (none) return;
-    if (size > limits_.body_bytes)
-      return refuse("an image's file has " + std::to_string(size) + " bytes, more than " +
-                    std::to_string(limits_.body_bytes) + ", the limit 'body-bytes'");
-    bytes_ += size;
-    std::vector<char> bytes(static_cast<size_t>(size));
-    std::ifstream in(file, std::ios::binary);
-    in.read(bytes.data(), size);
-    take_pixels(std::as_bytes(std::span(bytes).first(static_cast<size_t>(in.gcount()))));
+  void take_file(const std::string& url) {
+    const OrFault<const std::vector<uint8_t>*> read = files_.read(url, limits_);
+    if (const Fault* fault = std::get_if<Fault>(&read))
+      fault_ = *fault;
+    else if (const std::vector<uint8_t>* bytes = std::get<const std::vector<uint8_t>*>(read))
+      take_pixels(std::as_bytes(std::span(*bytes)));
   }
 
   void take_pixels(std::span<const std::byte> file) {
@@ -78,7 +72,7 @@ class Media {
   }
 
   void take_sound(const Json& data) {
-    if (!data.is_string()) return;
+    if (!data.is_string() || fault_) return;
     const std::optional<std::vector<uint8_t>> file = from_base64(data.get_ref<const std::string&>());
     if (!file) return;
     const Result<AudioReader> reader = AudioReader::open_memory(std::as_bytes(std::span(*file)), "sound", kRate);
@@ -96,15 +90,15 @@ class Media {
   }
 
   const Limits& limits_;
-  const std::string& media_path_;
+  MediaFiles& files_;
   int64_t bytes_ = 0;
   std::optional<Fault> fault_;
 };
 
 }  // namespace
 
-OrFault<int64_t> bytes_of_media(const Json& body, const Limits& limits, const std::string& media_path) {
-  return Media(limits, media_path).bytes(at(body, "messages"));
+OrFault<int64_t> bytes_of_media(const Json& body, const Limits& limits, MediaFiles& files) {
+  return Media(limits, files).bytes(at(body, "messages"));
 }
 
 }  // namespace situ::serve

@@ -3,11 +3,12 @@
 
 #include "serve/bodies.h"
 #include "serve/limits.h"
+#include "serve/media_files.h"
 
 namespace situ::serve {
 
-// An estimate, from above, with the bytes of files below `media_path`. Of what cannot be read nothing is said: whoever
-// decodes it does. Fault: an image or a sound beyond its limit.
-OrFault<int64_t> bytes_of_media(const Json& body, const Limits& limits, const std::string& media_path);
+// An estimate, from above, without the bytes of `files`, which take their own. Of what cannot be read nothing is said:
+// whoever decodes it does. Fault: an image, its file or a sound beyond its limit, or no memory for a file.
+OrFault<int64_t> bytes_of_media(const Json& body, const Limits& limits, MediaFiles& files);
 
 }  // namespace situ::serve

@@ -1,15 +1,11 @@
 // Messages of a chat body: texts, images and sounds, as the chat template and the encoders get them.
-#include <filesystem>
-#include <fstream>
-
 #include "base/one_line.h"
 #include "pipelines/read_prompt.h"
 #include "serve/body_reader.h"
+#include "serve/media_files.h"
 
 namespace situ::serve {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct Key {
   const char *name, *roles;  // roles: first letters; "": all
@@ -84,22 +80,18 @@ void MessageReader::read_calls(const Json& calls, const std::string& where) {
 }
 
 std::optional<std::vector<uint8_t>> MessageReader::bytes_of_file(const std::string& url, const std::string& where) {
-  const std::optional<fs::path> file = file_of_url(r_.rules.media_path, url);
-  if (!file) {
-    r_.refuse(where, where + ": there is no such file below the folder of media");
-    return std::nullopt;
-  }
-  std::ifstream in(*file, std::ios::binary);
-  return std::vector<uint8_t>((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  std::optional<std::vector<uint8_t>> bytes = r_.rules.files->bytes(url);
+  if (!bytes) r_.refuse(where, where + ": there is no such file below the folder of media");
+  return bytes;
 }
 
 std::optional<std::vector<uint8_t>> MessageReader::bytes_of_url(const std::string& url, const std::string& where) {
-  if (url.starts_with("file:") && !r_.rules.media_path.empty()) return bytes_of_file(url, where);
+  const bool files = r_.rules.files && r_.rules.files->allowed();
+  if (files && url.starts_with("file:")) return bytes_of_file(url, where);
   const size_t comma = url.find(',');
   if (!url.starts_with("data:") || comma == std::string::npos) {
-    r_.refuse(where, where + " should be a data: URL" +
-                         (r_.rules.media_path.empty() ? "" : " or a file: URL below the folder of media") + ", is " +
-                         shown(Json(url.substr(0, 40))) + ": nothing is fetched");
+    r_.refuse(where, where + " should be a data: URL" + (files ? " or a file: URL below the folder of media" : "") +
+                         ", is " + shown(Json(url.substr(0, 40))) + ": nothing is fetched");
     return std::nullopt;
   }
   std::optional<std::vector<uint8_t>> bytes;
@@ -233,6 +225,7 @@ std::string MessageReader::text(const Json& messages, bool add_generation_prompt
 }
 
 void MessageReader::refuse(const Status& why) {
+  if (why.code() == Code::kNoRoom && !r_.fault) r_.fault = overloaded(without_paths(r_.model, why.message()));
   const char* code = why.code() == Code::kNotFound || why.code() == Code::kUnsupportedModel ? kUnsupportedByModel
                      : why.code() == Code::kContextExceeded                                 ? "context_length_exceeded"
                                                                                             : "invalid_value";
@@ -240,32 +233,6 @@ void MessageReader::refuse(const Status& why) {
 }
 
 }  // namespace
-
-std::string unescaped(std::string_view text) {
-  std::string out;
-  const auto digit = [](char c) {
-    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
-  };
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool escape = text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
-    out += escape ? static_cast<char>(16 * digit(text[i + 1]) + digit(text[i + 2])) : text[i];
-    if (escape) i += 2;
-  }
-  return out;
-}
-
-std::optional<fs::path> file_of_url(const std::string& folder, std::string_view url) {
-  url.remove_prefix(url.starts_with("file://") ? 7 : 5);
-  std::error_code none;
-  const fs::path root = fs::canonical(folder, none);
-  if (none) return std::nullopt;
-  for (const std::string& path : {std::string(url), unescaped(url)}) {
-    const fs::path file = fs::canonical(root / path, none);  // an absolute path takes the root's place
-    if (none || std::mismatch(root.begin(), root.end(), file.begin(), file.end()).first != root.end()) continue;
-    if (fs::is_regular_file(file, none)) return file;
-  }
-  return std::nullopt;
-}
 
 Prompt prompt_of_messages(BodyReader& reader, const Json& messages) { return MessageReader(reader).read(messages); }
 

@@ -155,13 +155,14 @@ void Server::apply_template(Call& call) try {
   Json body;
   const Hosted* hosted = small_call(call, body, HostedModels::Use::kChat);
   if (!hosted) return;
-  const BodyRules rules{options_.media_path};
+  MediaFiles files = files_of(call);
+  const BodyRules rules{&files};
   BodyReader reader(Route::kChat, body, *hosted->model, rules);
   const Json *messages = reader.find("messages"), *variables = reader.find("chat_template_kwargs");
   if (!messages)
     throw Fault{400, "messages is missing", "invalid_request_error", "messages", "missing_required_parameter"};
   if (variables && !variables->is_object()) refuse_field("chat_template_kwargs", "should be an object");
-  if (const std::optional<Fault> f = take_media(call, body)) throw *f;
+  if (const std::optional<Fault> f = take_media(call, body, files)) throw *f;
   const std::string prompt = text_of_messages(reader, *messages, flag_of(body, "add_generation_prompt", true));
   if (reader.fault) throw *reader.fault;
   respond(call, 200, {{"prompt", prompt}});

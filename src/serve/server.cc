@@ -10,6 +10,7 @@
 #include "base/one_line.h"
 #include "pipelines/llm.h"
 #include "serve/body_limits.h"
+#include "serve/body_reader.h"
 #include "serve/media_bytes.h"
 #include "text/json_file.h"
 
@@ -372,11 +373,15 @@ bool Server::is_busy(const Hosted& hosted) {
   return own.waiting >= own.room() && all >= options_.queue;
 }
 
-std::optional<Fault> Server::take_media(Call& call, const Json& body) {
-  const OrFault<int64_t> media = bytes_of_media(body, options_.limits, options_.media_path);
+MediaFiles Server::files_of(const Call& call) {
+  return MediaFiles(options_.media_path, [this, id = call.id](int64_t bytes) { return http_->take(id, bytes); });
+}
+
+std::optional<Fault> Server::take_media(Call& call, const Json& body, MediaFiles& files) {
+  const OrFault<int64_t> media = bytes_of_media(body, options_.limits, files);
   if (const Fault* f = std::get_if<Fault>(&media)) return *f;
   if (http_->take(call.id, std::get<int64_t>(media))) return std::nullopt;
-  return fault(503, "no memory is left now for what the images and sounds become", "overloaded");
+  return overloaded("no memory is left now for what the images and sounds become");
 }
 
 void Server::complete(Call& call, Route route) {
@@ -395,8 +400,9 @@ void Server::complete(Call& call, Route route) {
   Hosted& hosted = *std::get<Hosted*>(found);
   call.model = hosted.name;
   if (is_busy(hosted)) return refused(fault(503, "too many requests wait", "busy"));
-  if (const std::optional<Fault> f = take_media(call, std::get<Json>(body))) return refused(*f);
-  OrFault<Asked> asked = read_body(route, std::get<Json>(body), *hosted.model, {options_.media_path});
+  MediaFiles files = files_of(call);
+  if (const std::optional<Fault> f = take_media(call, std::get<Json>(body), files)) return refused(*f);
+  OrFault<Asked> asked = read_body(route, std::get<Json>(body), *hosted.model, {&files});
   if (const Fault* f = std::get_if<Fault>(&asked)) return refused(*f);
   const int64_t most = options_.queue + std::min(options_.max_running, impl_of(*hosted.model).rows());
   if (const std::optional<Fault> f = too_many_prompts(std::get<Asked>(asked), most, "here (--max-running, --queue)"))
@@ -444,7 +450,12 @@ void Server::advance_calls() {
       const std::shared_ptr<Call> call = std::move(woken);
       woken = std::move(call->next_woken);
       call->woken = false;  // from here on it may be woken again
-      for_call(*call, [&] { advance(*call); });
+      bool done = false;
+      for_call(*call, [&] {
+        advance(*call);
+        done = true;
+      });
+      if (!done && call->answering) call->answering->give_up();  // a later token must not answer once more
     }
     if (cutting_ && !cut) {
       cut = true;
@@ -580,8 +591,7 @@ Headers Server::headers_of(const Call& call, const char* type) const {
 void Server::respond_text(Call& call, int status, const char* type, std::string_view text, Headers more) {
   Headers headers = headers_of(call, type);
   headers.insert(headers.end(), more.begin(), more.end());
-  http_->respond(call.id, status, headers, text, stopping_);
-  call.status = status;
+  if (http_->respond(call.id, status, headers, text, stopping_)) call.status = status;
 }
 
 void Server::respond(Call& call, int status, const Json& body) { respond_json(call, status, json_text(body)); }
@@ -604,7 +614,7 @@ bool Server::begin_events(Call& call) {
   headers.emplace_back("cache-control", "no-cache");
   headers.emplace_back("x-accel-buffering", "no");
   const bool begun = http_->begin(call.id, 200, headers);
-  call.status = 200;
+  if (begun) call.status = 200;
   return begun;
 }
 

@@ -20,6 +20,7 @@
 #include "serve/hosted.h"
 #include "serve/http.h"
 #include "serve/listen.h"
+#include "serve/media_files.h"
 
 namespace situ::serve {
 
@@ -99,7 +100,9 @@ class Server final : HttpHandler, Client {
   void complete(Call& call, Route route);
   bool is_busy(const Hosted& hosted);
   // Memory for what images and sounds of a body become; why there is none.
-  std::optional<Fault> take_media(Call& call, const Json& body);
+  // That the call's body names, with memory of its own.
+  MediaFiles files_of(const Call& call);
+  std::optional<Fault> take_media(Call& call, const Json& body, MediaFiles& files);
   // A small body with its model; null: it was refused.
   Hosted* small_call(Call& call, Json& body, HostedModels::Use use);
 

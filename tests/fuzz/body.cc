@@ -26,7 +26,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (const std::optional<Fault> fault = beyond_limits(json, limits)) return checked(*fault), 0;
   for (const SmallBody& small : small_bodies())
     if (const std::optional<Fault> fault = unknown_field(small, json)) checked(*fault);
-  const OrFault<int64_t> media = bytes_of_media(json, limits, "");
+  MediaFiles files;
+  const OrFault<int64_t> media = bytes_of_media(json, limits, files);
   if (const Fault* fault = std::get_if<Fault>(&media))
     checked(*fault);
   else

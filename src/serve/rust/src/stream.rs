@@ -151,7 +151,8 @@ fn with_body(head: &[u8], handler: &Handler) -> Option<Vec<u8>> {
     let body = error_body(message, "invalid_request_error");
     let (line, id, size) = (text.lines().next()?, handler.broken(status), body.len());
     let rest = "content-type: application/json\r\nconnection: close";
-    Some(format!("{line}\r\n{rest}\r\nx-request-id: {id}\r\ncontent-length: {size}\r\n\r\n{body}").into_bytes())
+    let id = if id.is_empty() { id } else { format!("x-request-id: {id}\r\n") }; // it had no memory for one
+    Some(format!("{line}\r\n{rest}\r\n{id}content-length: {size}\r\n\r\n{body}").into_bytes())
 }
 
 impl AsyncRead for Stream {
