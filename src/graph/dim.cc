@@ -5,6 +5,8 @@
 #include <limits>
 #include <map>
 
+#include "base/word_sum.h"
+
 namespace situ {
 namespace {
 
@@ -417,19 +419,15 @@ bool Dim::depends_on(int symbol) const {
 bool Dim::piecewise_linear(std::vector<int64_t>* numbers) const { return DimOps::piecewise_linear(*this, numbers); }
 std::string Dim::str(const std::vector<std::string>* names) const { return DimOps::str(*this, names); }
 uint64_t Dim::fingerprint() const {
-  uint64_t sum = 0;
-  const auto add = [&](uint64_t word) {
-    sum = (sum ^ word) * 0x9e3779b97f4a7c15u;
-    sum ^= sum >> 29;
-  };
+  WordSum sum;
   if (!poly_)
-    add(static_cast<uint64_t>(value_));
+    sum.add(static_cast<uint64_t>(value_));
   else
     for (const auto& [key, term] : poly_->terms) {
-      add(std::hash<std::string>()(key));
-      add(static_cast<uint64_t>(term.second));
+      sum.add(key);
+      sum.add(static_cast<uint64_t>(term.second));
     }
-  return sum;
+  return sum.sum();
 }
 Dim Dim::substitute(int id, const Dim& by) const { return DimOps::substitute(*this, id, by); }
 

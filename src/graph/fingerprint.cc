@@ -65,8 +65,6 @@ void add_value(Fingerprint& sum, const Value& value) {
 
 }  // namespace
 
-void Fingerprint::add(std::string_view text) { add(std::hash<std::string_view>()(text)); }
-
 void Fingerprint::add(const Dim& d) { add(d.is_const() ? static_cast<uint64_t>(d.value()) : d.fingerprint()); }
 
 void Fingerprint::add(const Tensor& t) {

@@ -3,26 +3,17 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
+#include "base/word_sum.h"
 #include "graph/graph.h"
 
 namespace situ {
 
-// Numbers and texts, in order, as one number.
-class Fingerprint {
+class Fingerprint : public WordSum {
  public:
-  void add(uint64_t word) {
-    sum_ = (sum_ ^ word) * 0x9e3779b97f4a7c15u;
-    sum_ ^= sum_ >> 29;
-  }
-  void add(std::string_view text);
+  using WordSum::add;
   void add(const Dim& d);
   void add(const Tensor& t);
-  uint64_t sum() const { return sum_; }
-
- private:
-  uint64_t sum_ = 0;
 };
 
 // Of the graph, and of the graphs in its attributes.

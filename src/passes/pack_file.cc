@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/descriptor.h"
 #include "kernels/integer_layout.h"
 #include "kernels/packed_layout.h"
 #include "passes/pack_header.h"
@@ -22,16 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kTemporary = ".tmp";
-
-struct Descriptor {
-  int fd;
-  explicit Descriptor(int opened) : fd(opened) {}
-  ~Descriptor() {
-    if (fd >= 0) ::close(fd);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-};
 
 // Ours or the system's, and nobody else's to write.
 bool safe(int fd, struct stat* info) {
@@ -48,7 +39,7 @@ void remove_abandoned(const fs::path& folder) {
     const fs::path& path = it->path();
     if (path.extension() != kTemporary || path.string().find(".situpack.") == std::string::npos) continue;
     const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-    if (file.fd >= 0 && flock(file.fd, LOCK_EX | LOCK_NB) == 0) ::unlink(path.c_str());
+    if (file.number() >= 0 && flock(file.number(), LOCK_EX | LOCK_NB) == 0) ::unlink(path.c_str());
   }
 }
 
@@ -162,15 +153,15 @@ int64_t PackRequest::packed_bytes(int64_t form) const {
 std::shared_ptr<const PackFile> PackFile::open(const fs::path& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat info;
-  if (!safe(file.fd, &info)) return nullptr;
+  if (!safe(file.number(), &info)) return nullptr;
   std::shared_ptr<PackFile> pack(new PackFile());
   pack->path_ = path;
   pack->identity_ = identity_of(info);
   PackHeader header;
-  if (!read_pack_tables(file.fd, info.st_size, &header, &pack->sources_, &pack->entries_)) return nullptr;
+  if (!read_pack_tables(file.number(), info.st_size, &header, &pack->sources_, &pack->entries_)) return nullptr;
   pack->secret_ = header.secret;
   pack->intact_ = untouched(header, pack->identity_);
-  void* p = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, file.fd, 0);
+  void* p = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, file.number(), 0);
   if (p == MAP_FAILED) return nullptr;
   // Where the file system can (ext4 from Linux 6.16 on, xfs), what a fault reads comes and is mapped 2 MiB at a time.
   madvise(p, static_cast<size_t>(info.st_size), MADV_HUGEPAGE);
@@ -182,7 +173,7 @@ bool is_older_pack_file(const fs::path& path) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat info;
   uint32_t format = 0, layout = 0;
-  if (!safe(file.fd, &info) || !read_pack_version(file.fd, &format, &layout)) return false;
+  if (!safe(file.number(), &info) || !read_pack_version(file.number(), &format, &layout)) return false;
   return format <= kPackFormat && layout <= kPackLayout && (format < kPackFormat || layout < kPackLayout);
 }
 
@@ -195,8 +186,9 @@ bool PackFile::refresh(const std::vector<FileIdentity>& sources) const {
   const Descriptor file(::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct stat info;
   // Written since it was mapped, or replaced: then somebody else has taken care of it.
-  if (!safe(file.fd, &info) || !identity_.same(identity_of(info))) return false;
-  return write_pack_tables(file.fd, make_pack_header(identity_.size, file_clock_ns(), secret_), sources, entries_);
+  if (!safe(file.number(), &info) || !identity_.same(identity_of(info))) return false;
+  return write_pack_tables(file.number(), make_pack_header(identity_.size, file_clock_ns(), secret_), sources,
+                           entries_);
 }
 
 std::string write_pack_file(const fs::path& path, const DigestSecret& secret, const std::vector<FileIdentity>& sources,
@@ -205,9 +197,9 @@ std::string write_pack_file(const fs::path& path, const DigestSecret& secret, co
   const std::string temporary =
       path.string() + "." + std::to_string(getpid()) + "-" + std::to_string(file_clock_ns()) + kTemporary;
   const Descriptor file(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (file.fd < 0) return reason("cannot write there");
-  flock(file.fd, LOCK_EX | LOCK_NB);
-  std::string problem = write_contents(file.fd, secret, sources, records);
+  if (file.number() < 0) return reason("cannot write there");
+  flock(file.number(), LOCK_EX | LOCK_NB);
+  std::string problem = write_contents(file.number(), secret, sources, records);
   if (problem.empty() && ::rename(temporary.c_str(), path.c_str()) != 0) problem = reason("cannot rename");
   if (!problem.empty()) ::unlink(temporary.c_str());
   return problem;

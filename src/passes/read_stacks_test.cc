@@ -32,22 +32,7 @@ class StackGraph : public test::TestGraph {
   }
   // Runs a pass; how many nodes of the operator are left. The numbers stay.
   int64_t left(const std::string& name, Status (*pass)(PassContext&) = read_stacks) {
-    test::TestContext at(graph_, 16);
-    infer(at.context);
-    const Graph before = graph_;
-    const Status passed = pass(at.context);
-    EXPECT_TRUE(passed.is_ok()) << passed.message();
-    infer(at.context);
-    Prober was(before, at.binding, at.evaluator), is(graph_, at.binding, at.evaluator);
-    std::map<ValueId, Tensor> numbers;
-    for (const ValueId v : leaves) numbers[v] = was.random(was.dims(v, 1, 0), static_cast<uint32_t>(v));
-    for (size_t o = 0; o < graph_.outputs.size(); ++o) {
-      const Result<Tensor> wanted = was.evaluate(before.outputs[o], numbers, 1, 0),
-                           found = is.evaluate(graph_.outputs[o], numbers, 1, 0);
-      EXPECT_TRUE(wanted.is_ok() && found.is_ok()) << (wanted.is_ok() ? found : wanted).status().message();
-      if (!wanted.is_ok() || !found.is_ok()) continue;
-      EXPECT_EQ(wanted->to_f64(), found->to_f64()) << "output " << o;
-    }
+    run_pass(pass, leaves, {1});
     return std::count_if(graph_.nodes.begin(), graph_.nodes.end(), [&](const Node& n) { return n.is(name); });
   }
 

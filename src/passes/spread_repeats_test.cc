@@ -18,22 +18,7 @@ class RepeatGraph : public test::TestGraph {
   }
   // Whether a pass leaves no reader of a merged repetition; the numbers stay.
   bool spreads(Status (*pass)(PassContext&), const std::vector<ValueId>& leaves) {
-    test::TestContext at(graph_, 16);
-    infer(at.context);
-    const Graph before = graph_;
-    const Status passed = pass(at.context);
-    EXPECT_TRUE(passed.is_ok()) << passed.message();
-    infer(at.context);
-    Prober was(before, at.binding, at.evaluator), is(graph_, at.binding, at.evaluator);
-    for (const int64_t tokens : {1, 4}) {
-      std::map<ValueId, Tensor> numbers;
-      for (const ValueId v : leaves) numbers[v] = was.random(was.dims(v, tokens, 0), static_cast<uint32_t>(v));
-      const Result<Tensor> wanted = was.evaluate(before.outputs[0], numbers, tokens, 0),
-                           found = is.evaluate(graph_.outputs[0], numbers, tokens, 0);
-      EXPECT_TRUE(wanted.is_ok() && found.is_ok()) << (wanted.is_ok() ? found : wanted).status().message();
-      if (!wanted.is_ok() || !found.is_ok()) continue;
-      EXPECT_EQ(wanted->to_f64(), found->to_f64());
-    }
+    run_pass(pass, leaves, {1, 4});
     for (const Node& n : graph_.nodes) {
       const Node* from = n.is("Reshape") ? graph_.producer(n.in[0], "Expand") : nullptr;
       if (from && graph_.values[n.out[0]].info.shape.size() < graph_.values[n.in[0]].info.shape.size()) return false;

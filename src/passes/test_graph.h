@@ -69,6 +69,9 @@ class TestGraph {
     ASSERT_TRUE(inferred.is_ok()) << inferred.message();
   }
 
+  // Runs a pass, behind which outputs are the same numbers, made of random `leaves`, in steps of so many tokens.
+  void run_pass(Status (*pass)(PassContext&), const std::vector<ValueId>& leaves, const std::vector<int64_t>& tokens);
+
   Graph graph_;
 };
 
@@ -82,6 +85,28 @@ struct TestContext {
   Binding binding;
   PassContext context;
 };
+
+inline void TestGraph::run_pass(Status (*pass)(PassContext&), const std::vector<ValueId>& leaves,
+                                const std::vector<int64_t>& tokens) {
+  TestContext at(graph_, 16);
+  infer(at.context);
+  const Graph before = graph_;
+  const Status passed = pass(at.context);
+  EXPECT_TRUE(passed.is_ok()) << passed.message();
+  infer(at.context);
+  Prober was(before, at.binding, at.evaluator), is(graph_, at.binding, at.evaluator);
+  for (const int64_t count : tokens) {
+    std::map<ValueId, Tensor> numbers;
+    for (const ValueId v : leaves) numbers[v] = was.random(was.dims(v, count, 0), static_cast<uint32_t>(v));
+    for (size_t o = 0; o < graph_.outputs.size(); ++o) {
+      const Result<Tensor> wanted = was.evaluate(before.outputs[o], numbers, count, 0),
+                           found = is.evaluate(graph_.outputs[o], numbers, count, 0);
+      EXPECT_TRUE(wanted.is_ok() && found.is_ok()) << (wanted.is_ok() ? found : wanted).status().message();
+      if (!wanted.is_ok() || !found.is_ok()) continue;
+      EXPECT_EQ(wanted->to_f64(), found->to_f64()) << "output " << o;
+    }
+  }
+}
 
 inline Dim S() { return Dim::symbol(kSymS); }
 inline Dim P() { return Dim::symbol(kSymP); }

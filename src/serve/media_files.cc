@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/descriptor.h"
 #include "serve/body_reader.h"
 
 namespace situ::serve {
@@ -14,33 +15,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class MediaDescriptor {
- public:
-  explicit MediaDescriptor(int number = -1) : number_(number) {}
-  MediaDescriptor(MediaDescriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  MediaDescriptor& operator=(MediaDescriptor&& other) noexcept {
-    std::swap(number_, other.number_);
-    return *this;
-  }
-  ~MediaDescriptor() {
-    if (number_ >= 0) close(number_);
-  }
-  int number() const { return number_; }
-
- private:
-  int number_;
-};
-
 // From the folder on, name by name, none of which is a link any more: whatever others do meanwhile, what opens lies
 // below it. Its size; none: it is no regular file, or not there.
-std::optional<int64_t> open_below(const fs::path& root, const fs::path& file, MediaDescriptor& opened) {
-  MediaDescriptor at(open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+std::optional<int64_t> open_below(const fs::path& root, const fs::path& file, Descriptor& opened) {
+  Descriptor at(open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
   const fs::path names = file.lexically_relative(root);
   for (auto name = names.begin(); name != names.end() && at.number() >= 0; ++name) {
     if (*name == "..") return std::nullopt;
     const bool last = std::next(name) == names.end();
     const int kind = last ? O_NONBLOCK : O_DIRECTORY;  // who opens a pipe would wait for its other end
-    at = MediaDescriptor(openat(at.number(), name->c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | kind));
+    at = Descriptor(openat(at.number(), name->c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | kind));
   }
   struct stat found{};
   if (at.number() < 0 || fstat(at.number(), &found) != 0 || !S_ISREG(found.st_mode)) return std::nullopt;
@@ -49,7 +33,7 @@ std::optional<int64_t> open_below(const fs::path& root, const fs::path& file, Me
 }
 
 // That a URL names, absolute or from the folder.
-std::optional<int64_t> open_url(const std::string& folder, std::string_view url, MediaDescriptor& opened) {
+std::optional<int64_t> open_url(const std::string& folder, std::string_view url, Descriptor& opened) {
   url.remove_prefix(url.starts_with("file://") ? 7 : 5);
   std::error_code none;
   const fs::path root = fs::canonical(folder, none);
@@ -64,7 +48,7 @@ std::optional<int64_t> open_url(const std::string& folder, std::string_view url,
 }
 
 // As many as are there: the file may have become shorter.
-std::vector<uint8_t> read_bytes(const MediaDescriptor& file, int64_t size) {
+std::vector<uint8_t> read_bytes(const Descriptor& file, int64_t size) {
   std::vector<uint8_t> bytes(static_cast<size_t>(size));
   size_t got = 0;
   while (got < bytes.size()) {
@@ -86,7 +70,7 @@ OrFault<const std::vector<uint8_t>*> MediaFiles::read(const std::string& url, co
     ++file.parts;
     return &file.bytes;
   }
-  MediaDescriptor opened;
+  Descriptor opened;
   const std::optional<int64_t> size = open_url(folder_, url, opened);
   if (!size) return nullptr;
   if (*size > limits.body_bytes)
