@@ -64,7 +64,7 @@ template <int Bits>
 constexpr bool kWordSums = Bits == 4 && !kVnni;
 constexpr int kMostWords = 8;
 
-// Rows of activations for one call: either rounded to int8 per block, or floats; zero beyond K.
+// Rows of activations for one call: either int8 per block, or floats; zero beyond K.
 struct PackedRows {
   const int8_t* q = nullptr;  // [rows][depth]
   const float* x = nullptr;   // [rows][depth]
@@ -74,6 +74,7 @@ struct PackedRows {
   const int32_t* negative_sums = nullptr;
   const float* sums = nullptr;  // else: the block's sum of x, rounded if int8
   int64_t depth = 0, count = 0;
+  int planes = 1;  // so many of them, one behind the other, are a row of the call (kernels/packed_rows.h)
 };
 
 SITU_INLINE VecS packed_line(const uint8_t* p) { return *reinterpret_cast<const UnalignedS*>(p); }
@@ -185,9 +186,9 @@ SITU_INLINE void packed_int8(const PackedLayout& w, const PackedRows& rows, int6
           VecS digits[V];
 #pragma GCC unroll 8
           for (int v = 0; v < V; ++v) digits[v] = packed_line(record + offset[v] + line * 64);
-          if (R <= 2) {
+          if (R <= 3) {
 #pragma GCC unroll 8
-            for (int v = 0; v < V; ++v) __builtin_prefetch(record + offset[v] + line * 64 + kPrefetchBytes);
+            for (int v = 0; v < V; ++v) __builtin_prefetch(record + offset[v] + line * 64 + 2 * kPrefetchBytes, 0, 2);
           }
 #pragma GCC unroll 8
           for (int r = 0; r < R; ++r) {

@@ -3,13 +3,13 @@
 //
 // Threads split units of 32 columns, and the rows where there are many. Each thread prepares its rows of a in its
 // scratch, as many as fit, and then reads its units front to back:
-//   accuracy_level 4, few rows    rows rounded to int8 per block; digits become bytes in registers
-//   accuracy_level 4, many rows   the same rows; slices of a unit become a panel of bytes once, for all rows: vectors
-//   read
-//                                 it (kernels/packed_panel.h), or AMX (kernels/packed_tiles.h)
-//   else, few rows                digits become floats in registers
-//   else, many rows               slices of a unit become a float panel once, for register tiles over all rows
-// An ISA that adds products of bytes to another one (SITU_BASE_ISA) has the first two; the rest is the other's.
+//   bytes, few rows    rows become int8 per block; digits become bytes in registers
+//   bytes, many rows   the same rows; slices of a unit become a panel of bytes once, for all rows: vectors read it
+//                      (kernels/packed_panel.h), or AMX (kernels/packed_tiles.h)
+//   floats, few rows   digits become floats in registers
+//   floats, many rows  slices of a unit become a float panel once, for register tiles over all rows
+// accuracy_level 4 rounds rows to bytes. Others are floats, or three rows of bytes each (kernels/packed_rows.h) on an
+// ISA that adds products of bytes to another one (SITU_BASE_ISA): digits in a table are the other's.
 #include "kernels/experts.h"
 #include "kernels/packed_output.h"
 #include "kernels/packed_panel.h"
@@ -30,9 +30,9 @@ namespace SITU_ISA {
 namespace {
 
 #if defined(SITU_BASE_ISA)
-constexpr bool kFloats = false;
+constexpr bool kFloatsAsBytes = true;
 #else
-constexpr bool kFloats = true;
+constexpr bool kFloatsAsBytes = false;
 #endif
 
 // Up to here reading digits again for every four rows beats unpacking them (K 576, N 1536, one AVX-512 core). Integers
@@ -55,6 +55,15 @@ static_assert(kRowsPerThread <= kRowsOfOwn);
 // 64 bytes, and then the others: of a row memory has to be read front to back.
 constexpr bool kWholeUnits = kUnitVectors > kVectors&& kUnitVectors <= kVectorRegisters / 4;
 
+// The sums of planes become those of `count` rows, in front.
+template <int V>
+SITU_INLINE void join_planes(VecF (*sums)[V], int count) {
+  static_assert(kFloatPlanes == 3);
+  for (int r = 0; r < count; ++r)
+    for (int v = 0; v < V; ++v)
+      sums[r][v] = sums[kFloatPlanes * r][v] + (sums[kFloatPlanes * r + 1][v] + sums[kFloatPlanes * r + 2][v]);
+}
+
 template <int Bits, int R, int V, ZeroPoints Z, bool Int8>
 void unit_rows(const Unit& u, const PackedRows& rows, const Output& out, int64_t row, int64_t slot, int v0) {
   VecF total[R][V], gate[R][V];
@@ -71,10 +80,18 @@ void unit_rows(const Unit& u, const PackedRows& rows, const Output& out, int64_t
   };
   if (u.gate != nullptr) dots(u.gate, gate);
   dots(u.data, total);
-  for (int r = 0; r < R; ++r) {
+  int count = R;
+  if constexpr (Int8 && kFloatsAsBytes && R % kFloatPlanes == 0) {
+    if (rows.planes == kFloatPlanes) {
+      count = R / kFloatPlanes;
+      join_planes(total, count);
+      if (u.gate != nullptr) join_planes(gate, count);
+    }
+  }
+  for (int r = 0; r < count; ++r) {
     for (int v = 0; v < V; ++v) {
       const int64_t n = u.column + (v0 + v) * kLanes;
-      write_columns(out, u.w.n, row + slot + r, n,
+      write_columns(out, u.w.n, row + slot / rows.planes + r, n,
                     finish_sums(out, u.w.n, n, total[r][v], u.gate != nullptr ? &gate[r][v] : nullptr));
     }
   }
@@ -90,9 +107,20 @@ void unit_vectors(const Unit& u, const PackedRows& rows, const Output& out, int6
   for (; v < u.vectors(); ++v) unit_rows<Bits, R, 1, Z, Int8>(u, rows, out, row, slot, v);
 }
 
+// `count`: slots of the buffer.
 template <int Bits, ZeroPoints Z, bool Int8>
 void unit_dots(const Unit& u, const PackedRows& rows, const Output& out, int64_t row, int64_t count) {
   int64_t slot = 0;
+  if constexpr (Int8 && kFloatsAsBytes) {
+    if (rows.planes == kFloatPlanes) {
+      if constexpr (kInt8Rows == 2 * kFloatPlanes) {
+        for (; slot + kInt8Rows <= count; slot += kInt8Rows)
+          unit_vectors<Bits, kInt8Rows, Z, Int8>(u, rows, out, row, slot);
+      }
+      for (; slot < count; slot += kFloatPlanes) unit_vectors<Bits, kFloatPlanes, Z, Int8>(u, rows, out, row, slot);
+      return;
+    }
+  }
   if constexpr (Int8) {
     for (; slot + kInt8Rows <= count; slot += kInt8Rows)
       unit_vectors<Bits, kInt8Rows, Z, Int8>(u, rows, out, row, slot);
@@ -199,6 +227,11 @@ void unit_tiles(const Unit& u, const Input& in, const Output& out, int64_t first
 static_assert((2 * kTileBlockRows * kTileColumns + kSliceDepth * kTileColumns + kTileRows * kSliceDepth) * 4 <=
               kScratchBytes);
 
+// What few rows of a call have of the scratch: the second-level cache. Twice the room of attention's: the longest row
+// in three planes, and as floats while it is rounded, has 557 KiB.
+constexpr int64_t kRowBytes = 2 * kScratchBytes;
+static_assert(kRoutingBytes + kRowBytes <= kThreadScratchBytes);
+
 struct Product {
   PackedLayout w;
   const uint8_t* data;
@@ -210,7 +243,7 @@ struct Product {
 // Products of the same rows; their weights differ in N and in the type of their scales.
 struct Job {
   Input in;
-  bool int8;
+  int planes;           // of bytes that a row becomes; 0: rows are floats
   int64_t prompt_rows;  // KernelCall
   // Others are summed as many are where there are more of them.
   int64_t few_rows = kFewRows;
@@ -239,7 +272,7 @@ Unit unit_of(const Product& p, int64_t u) {
               p.w.unit_panels(u), u * kUnitColumns};
 }
 
-// Rows that AMX takes of `count`: whole groups, and what is left over unless it is too little for a tile.
+// Slots that AMX takes of `count`: whole groups, and what is left over unless it is too little for a tile.
 int64_t tiled_rows(const PackedLayout& w, int64_t count, int64_t capacity) {
   if (!kTiles || w.block > kAmxLongestBlock) return 0;
   const int64_t tail = count % kAmxGroupRows, rows = tail < kAmxMinRows ? count - tail : count;
@@ -254,33 +287,44 @@ void run_panels(const Job& job, const ProductPart& part, std::byte* scratch) {
   const int64_t rows = part.last_row - part.row < kPanelBlockRows ? part.last_row - part.row : kPanelBlockRows;
   auto* panel = reinterpret_cast<PanelScratch*>(scratch);
   RowBuffer buffer;
-  const int64_t fit = lay_out(job.form(), true, kTiles ? round_up(rows, kAmxRows) : rows, 2 * kSumBytes,
-                              scratch + kPanelBytes, job.scratch_bytes - kPanelBytes, &buffer);
-  float* sums = reinterpret_cast<float*>(scratch + job.scratch_bytes - 2 * kSumBytes * fit);
-  float* gate = sums + kUnitColumns * fit;
-  if (tiled_rows(job.form(), rows, fit) > 0) amx_begin(job.form());
+  const int64_t planes = job.planes;
+  // Tiles read whole rows of theirs: room for these where they are no multiple.
+  const int64_t wanted = kTiles ? (round_up(rows * planes, kAmxRows) + planes - 1) / planes : rows;
+  const int64_t fit = lay_out(job.form(), job.planes, wanted, 2 * kSumBytes, scratch + kPanelBytes,
+                              job.scratch_bytes - kPanelBytes, &buffer),
+                capacity = buffer.rows.count;
+  float* sums = reinterpret_cast<float*>(scratch + job.scratch_bytes - 2 * kSumBytes * capacity);
+  float* gate = sums + kUnitColumns * capacity;
+  const bool tiles = tiled_rows(job.form(), rows * planes, capacity) > 0;
+  if (tiles) amx_begin(job.form());
   for (int64_t row = part.row; row < part.last_row; row += fit) {
-    const int64_t count = part.last_row - row < fit ? part.last_row - row : fit,
-                  tiled = tiled_rows(job.form(), count, fit);
-    for (int64_t slot = 0; slot < count; ++slot) round_row(job.form(), job.in, row + slot, slot, &buffer);
+    const int64_t count = part.last_row - row < fit ? part.last_row - row : fit, slots = count * planes,
+                  tiled = tiled_rows(job.form(), slots, capacity);
+    for (int64_t r = 0; r < count; ++r) round_row(job.form(), job.in, row + r, r * planes, &buffer);
     for (int64_t i = part.unit; i < part.last_unit; ++i) {
       const Product& product = job.product_of(i);
       const Unit u = unit_of(product, i);
       prefetch_places(u, product.out, row, count);
-      panel_sums<Bits, Z>(u, u.data, buffer.rows, tiled, count, sums, panel);
-      if (u.gate != nullptr) panel_sums<Bits, Z>(u, u.gate, buffer.rows, tiled, count, gate, panel);
+      auto multiply = [&](const uint8_t* data, float* to) {
+        panel_sums<Bits, Z>(u, data, buffer.rows, tiled, slots, to, panel);
+        if (kFloatsAsBytes && planes == kFloatPlanes)
+          join_planes(reinterpret_cast<VecF(*)[kUnitVectors]>(to), static_cast<int>(count));
+      };
+      multiply(u.data, sums);
+      if (u.gate != nullptr) multiply(u.gate, gate);
       write_sums(u, product.out, row, count, 0, u.vectors(), kUnitColumns, sums, gate);
     }
   }
-  if (tiled_rows(job.form(), rows, fit) > 0) amx_end();
+  if (tiles) amx_end();
 }
 
 template <int Bits, ZeroPoints Z>
 void run_units(const Job& job, ProductPart part, std::byte* scratch) {
   constexpr bool kRounds = Z != ZeroPoints::kTable;  // their numbers are no integers
-  const bool int8 = kRounds && (!kFloats || job.int8);
+  const int planes = kRounds ? job.planes : 0;
   if constexpr (kRounds) {
-    if (int8 && part.last_row - part.row > kFewInt8Rows) return run_panels<Bits, Z>(job, part, scratch);
+    if (planes > 0 && (part.last_row - part.row) * planes > kFewInt8Rows)
+      return run_panels<Bits, Z>(job, part, scratch);
   }
   auto each_unit = [&](auto body) {
     for (int64_t i = part.unit; i < part.last_unit; ++i) {
@@ -289,10 +333,12 @@ void run_units(const Job& job, ProductPart part, std::byte* scratch) {
     }
   };
   // Tiles read rows of a slice by slice: norms, which need whole rows, keep to the buffer.
-  if constexpr (kFloats) {
+  if constexpr (!kFloatsAsBytes) {
     const int64_t prompt = job.prompt_rows < part.last_row ? job.prompt_rows : part.last_row,
                   others = part.last_row - (prompt > part.row ? prompt : part.row);
-    const int64_t last = int8 || job.in.norm != nullptr ? part.row : others > job.few_rows ? part.last_row : prompt;
+    const int64_t last = planes > 0 || job.in.norm != nullptr ? part.row
+                         : others > job.few_rows              ? part.last_row
+                                                              : prompt;
     if (last > part.row) {
       each_unit(
           [&](const Unit& u, const Output& out) { unit_tiles<Bits, Z>(u, job.in, out, part.row, last, scratch); });
@@ -302,20 +348,20 @@ void run_units(const Job& job, ProductPart part, std::byte* scratch) {
   }
   const int64_t rows = part.last_row - part.row;
   RowBuffer buffer;
-  const int64_t fit = lay_out(job.form(), int8, rows, 0, scratch, kScratchBytes, &buffer);
+  const int64_t fit = lay_out(job.form(), planes, rows, 0, scratch, kRowBytes, &buffer);
   for (int64_t row = part.row; row < part.last_row; row += fit) {
     const int64_t count = part.last_row - row < fit ? part.last_row - row : fit;
-    for (int64_t slot = 0; slot < count; ++slot) {
-      if (int8)
-        round_row(job.form(), job.in, row + slot, slot, &buffer);
+    for (int64_t r = 0; r < count; ++r) {
+      if (planes > 0)
+        round_row(job.form(), job.in, row + r, r * planes, &buffer);
       else
-        float_row(job.form(), job.in, row + slot, slot, &buffer);
+        float_row(job.form(), job.in, row + r, r, &buffer);
     }
     each_unit([&](const Unit& u, const Output& out) {
-      if constexpr (kFloats) {
-        if (!int8) return unit_dots<Bits, Z, false>(u, buffer.rows, out, row, count);
+      if constexpr (!kFloatsAsBytes) {
+        if (planes == 0) return unit_dots<Bits, Z, false>(u, buffer.rows, out, row, count);
       }
-      if constexpr (kRounds) unit_dots<Bits, Z, true>(u, buffer.rows, out, row, count);
+      if constexpr (kRounds) unit_dots<Bits, Z, true>(u, buffer.rows, out, row, count * planes);
     });
   }
 }
@@ -330,7 +376,7 @@ void run_bits(const Job& job, const ProductPart& part, std::byte* scratch) {
     case ZeroPoints::kFloats:
       return run_units<Bits, ZeroPoints::kFloats>(job, part, scratch);
     case ZeroPoints::kTable:
-      if constexpr (kFloats && Bits == 4) run_units<Bits, ZeroPoints::kTable>(job, part, scratch);
+      if constexpr (!kFloatsAsBytes && Bits == 4) run_units<Bits, ZeroPoints::kTable>(job, part, scratch);
   }
 }
 
@@ -343,15 +389,17 @@ void run(const Job& job, std::byte* scratch, int thread, int threads) {
   if (part.row < part.last_row && part.unit < part.last_unit) run_part(job, part, scratch);
 }
 
+int planes_of(const PackedMatMulParams& p) { return p.accuracy_level == 4 ? 1 : kFloatsAsBytes ? kFloatPlanes : 0; }
+
 }  // namespace
 
 void packed_matmul(const KernelCall& call, int thread, int threads) {
   const auto& params = *static_cast<const PackedMatMulParams*>(call.params);
 #if defined(SITU_BASE_ISA)
-  if (params.accuracy_level != 4) return SITU_BASE_ISA::packed_matmul(call, thread, threads);
+  if (params.table != DigitTable::kNone) return SITU_BASE_ISA::packed_matmul(call, thread, threads);
 #endif
   const View& a = call.in[0];
-  Job job{{a, operand(call, 4), params.epsilon}, params.accuracy_level == 4, call.prompt_rows};
+  Job job{{a, operand(call, 4), params.epsilon}, planes_of(params), call.prompt_rows};
   job.in.order = operand(call, 6);
   job.add(packed_layout(params), call.in[1], operand(call, 5),
           make_output(call, 0, operand(call, 2), operand(call, 3), params.activation));
@@ -362,10 +410,10 @@ void packed_matmul(const KernelCall& call, int thread, int threads) {
 void packed_projections(const KernelCall& call, int thread, int threads) {
   const auto& params = *static_cast<const PackedProjectionsParams*>(call.params);
 #if defined(SITU_BASE_ISA)
-  if (params.shared.accuracy_level != 4) return SITU_BASE_ISA::packed_projections(call, thread, threads);
+  if (params.shared.table != DigitTable::kNone) return SITU_BASE_ISA::packed_projections(call, thread, threads);
 #endif
   const View& a = call.in[0];
-  Job job{{a, operand(call, 1), params.shared.epsilon}, params.shared.accuracy_level == 4, call.prompt_rows};
+  Job job{{a, operand(call, 1), params.shared.epsilon}, planes_of(params.shared), call.prompt_rows};
   for (int i = 0; i < params.count; ++i) {
     PackedMatMulParams one = params.shared;
     one.n = params.n[i];
@@ -381,7 +429,7 @@ void packed_projections(const KernelCall& call, int thread, int threads) {
 void packed_experts(const KernelCall& call, int thread, int threads) {
   const auto& params = *static_cast<const PackedExpertsParams*>(call.params);
 #if defined(SITU_BASE_ISA)
-  if (params.product.accuracy_level != 4) return SITU_BASE_ISA::packed_experts(call, thread, threads);
+  if (params.product.table != DigitTable::kNone) return SITU_BASE_ISA::packed_experts(call, thread, threads);
 #endif
   const PackedLayout w = packed_layout(params.product);
   each_expert(call, params.experts, w.units(), thread, threads, [&](const ExpertRows& rows, int64_t u0, int64_t u1) {
@@ -389,7 +437,7 @@ void packed_experts(const KernelCall& call, int thread, int threads) {
     View data = call.in[3];
     data.data += w.unit_offset(rows.expert * w.units());
     Job job{{call.in[0], nullptr, 0, ExpertRows::at(rows.x)},
-            params.product.accuracy_level == 4,
+            planes_of(params.product),
             rows.prompt,
             rows.count,
             kThreadScratchBytes - kRoutingBytes};

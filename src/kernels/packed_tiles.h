@@ -29,7 +29,7 @@ namespace SITU_ISA {
 
 constexpr int64_t kAmxRows = 16, kAmxGroupRows = 32, kAmxMinRows = 4;
 // Of k per panel, or a block: weights, rows, products and sums stay in the first-level cache. No block is longer.
-constexpr int64_t kAmxSliceDepth = 128, kAmxLongestBlock = 256;
+constexpr int64_t kAmxSliceDepth = 128, kAmxLongestBlock = kLongestBlock;
 constexpr int64_t kAmxBlocks = 2;  // whose products are made and added together
 
 struct AmxScratch {
