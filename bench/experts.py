@@ -11,7 +11,7 @@ Writes three models to FOLDER (5 GB; what is there already is kept), in the layo
 
 The first two have 4 of their layers, and 32,768 tokens: more of them would make the head most of what a token reads. Engines take turns in every
 repetition. The result goes to bench/results/MACHINE/experts.json, a table to standard output: what decode must read (chosen experts and all other
-weights as 4 bits with scales of 16, states as floats), how much of what memory gives that is, prompts and streams in tokens a second. With --write the models are written, and nothing is measured; the models are removed in the
+weights as 4 bits, scales of experts as the floats that they are and others with 16 bits, states as floats), how much of what memory gives that is, prompts and streams in tokens a second. With --write the models are written, and nothing is measured; the models are removed in the
 end unless --keep is given. Needs onnx and numpy, and onnxruntime-genai for the peer. Run it while the machine has nothing else to do.
 """
 import argparse
@@ -188,14 +188,14 @@ def write_model(folder, name):
     made.rename(folder / name)
 
 
-def packed_bytes(weights):
-    """Digits and a scale of 16 bits for each block, as Situ packs them."""
-    return weights // 2 + 2 * weights // BLOCK
+def packed_bytes(weights, scale=2):
+    """Digits and a scale of so many bytes for each block, as Situ packs them."""
+    return weights // 2 + scale * weights // BLOCK
 
 
 def chosen_bytes(s):
-    """Of experts, that a token reads."""
-    return packed_bytes(s.layers * s.choices * 3 * s.inner * s.hidden) if s.experts else 0
+    """Of experts, that a token reads. QMoE computes in floats: its scales stay what the file has."""
+    return packed_bytes(s.layers * s.choices * 3 * s.inner * s.hidden, 4) if s.experts else 0
 
 
 def least_bytes(s):

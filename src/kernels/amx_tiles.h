@@ -59,6 +59,12 @@ SITU_INLINE void tile_dots() {
     __asm__ volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(C), "i"(A), "i"(B));
 }
 
+// C [m, n] float += A [m, 2 k] * B [k, n] pairs of bfloat16.
+template <int C, int A, int B>
+SITU_INLINE void tile_products() {
+  __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(C), "i"(A), "i"(B));
+}
+
 #else
 
 struct EmulatedTiles {
@@ -105,12 +111,17 @@ static inline void tile_store(void* p, int64_t stride) {
       static_cast<uint8_t*>(p)[r * stride + i] = emulated.bytes[T][r][i];
   }
 }
-template <int C, int A, int B, bool Signed>
-static inline void tile_dots() {
+template <int C, int A, int B>
+static inline void tile_expect_product() {
   const TileConfig& config = emulated.config;
   static_assert(C != A && C != B && A != B);
   tile_expect(config.rows[C] != 0 && config.rows[A] == config.rows[C] && config.row_bytes[B] == config.row_bytes[C]);
   tile_expect(config.row_bytes[A] == 4 * config.rows[B] && config.row_bytes[C] % 4 == 0);
+}
+template <int C, int A, int B, bool Signed>
+static inline void tile_dots() {
+  const TileConfig& config = emulated.config;
+  tile_expect_product<C, A, B>();
   for (int m = 0; m < config.rows[C]; ++m) {
     int32_t sums[16] = {};
     for (int k = 0; k < config.rows[B]; ++k) {
@@ -123,6 +134,25 @@ static inline void tile_dots() {
     }
     typedef int32_t Word __attribute__((may_alias));
     for (int n = 0; n < config.row_bytes[C] / 4; ++n) reinterpret_cast<Word*>(emulated.bytes[C][m])[n] += sums[n];
+  }
+}
+// The same but for roundings: small numbers and the order of two products are the CPU's own.
+template <int C, int A, int B>
+static inline void tile_products() {
+  const TileConfig& config = emulated.config;
+  tile_expect_product<C, A, B>();
+  typedef float Float __attribute__((may_alias));
+  typedef uint32_t Word __attribute__((may_alias));
+  for (int m = 0; m < config.rows[C]; ++m) {
+    auto* sums = reinterpret_cast<Float*>(emulated.bytes[C][m]);
+    for (int k = 0; k < config.rows[B]; ++k) {
+      const Word a = reinterpret_cast<const Word*>(emulated.bytes[A][m])[k];
+      for (int n = 0; n < config.row_bytes[C] / 4; ++n) {
+        const Word b = reinterpret_cast<const Word*>(emulated.bytes[B][k])[n];
+        sums[n] += __builtin_bit_cast(float, a << 16) * __builtin_bit_cast(float, b << 16);
+        sums[n] += __builtin_bit_cast(float, a & 0xffff0000u) * __builtin_bit_cast(float, b & 0xffff0000u);
+      }
+    }
   }
 }
 

@@ -5,6 +5,8 @@
 //   few rows     sums of a panel in registers, weights read once
 //   many rows    register tiles, a slice of a panel at a time for a block of rows; half-precision slices become floats
 //   first
+//   with AMX     pieces of prompts, however few rows they have, and many rows that are no tokens: kernels/dense_tiles.h
+#include "kernels/dense_tiles.h"
 #include "kernels/experts.h"
 #include "kernels/tile.h"
 
@@ -120,15 +122,90 @@ void run(const View& x, const RowOffsets& offsets, const T* w, int64_t k, const 
   }
 }
 
-// The weights begin with element `first` of w.
+#if defined(SITU_TILES)
+constexpr int64_t kFewFreeRows = 16;
+// At a time, and bytes of them: parts of more rows leave the second-level cache before the next panel meets them (256
+// rows of K 1,536 take 1.8 times as long as 112 and 112 and 32).
+constexpr int64_t kTiledRows = 256, kTiledBytes = 1 << 20;
+
+// The same by tiles. Scratch: parts of a slice, rows in parts, sums, and a row that is read.
+bool tiles_fit(int64_t k, int64_t scratch_bytes) {
+  return static_cast<int64_t>(sizeof(PanelParts)) + (k + kLanes) * 4 + 64 +
+             kTileHeight * (RowParts::bytes_per_row(k) + kColumns * 4) <=
+         scratch_bytes;
+}
+
+template <typename T>
+void run_tiles(const View& x, const RowOffsets& offsets, const T* w, int64_t k, const Output& out,
+               const ProductPart& part, std::byte* scratch, int64_t scratch_bytes) {
+  auto* panel_parts = reinterpret_cast<PanelParts*>(scratch);
+  float* row_x = reinterpret_cast<float*>(panel_parts + 1);
+  std::byte* rest = reinterpret_cast<std::byte*>(row_x + (k + kLanes) / kLanes * kLanes);
+  rest = scratch + (rest - scratch + 63) / 64 * 64;
+  const int64_t per_row = RowParts::bytes_per_row(k) + kColumns * 4, rows = part.last_row - part.row;
+  int64_t most = (scratch_bytes - (rest - scratch)) / per_row / kTileHeight * kTileHeight;
+  if (most > kTiledRows) most = kTiledRows;
+  if (most > kTiledBytes / per_row) most = kTiledBytes / per_row / kTileHeight * kTileHeight;
+  if (most < kTileHeight) most = kTileHeight;
+  if (most > rows) most = (rows + kTileHeight - 1) / kTileHeight * kTileHeight;
+  float* sums = reinterpret_cast<float*>(rest);
+  RowParts parts{reinterpret_cast<uint16_t*>(sums + most * kColumns), RowParts::depth_of(k), most};
+  const bool in_place = x.type == DType::kF32 && x.strides[x.rank - 1] == 1;
+  float_tiles_begin();
+  for (int64_t row = part.row; row < part.last_row; row += most) {
+    const int64_t height = part.last_row - row < most ? part.last_row - row : most;
+    for (int64_t m = 0; m < height; ++m) {
+      const float* from = x.as<const float>() + offsets[row + m];
+      if (!in_place) {
+        read_row(x.data, x.type, offsets[row + m], x.strides[x.rank - 1], k, row_x);
+        from = row_x;
+      }
+      split_row(from, k, m, &parts);
+    }
+    for (int64_t p = part.unit; p < part.last_unit; ++p) {
+      float_tiles(parts, height, k, w + p * k * kColumns, panel_parts, sums);
+      for (int64_t m = 0; m < height; ++m) write_panel(out, row + m, p * kColumns, sums + m * kColumns);
+    }
+  }
+  float_tiles_end();
+}
+#endif
+
+// The weights begin with element `first` of w; the first `tiled` rows go by tiles where there are any.
+struct Scratch {
+  std::byte* memory;
+  int64_t bytes;
+};
+template <typename T>
+void run_rows(const View& x, const RowOffsets& rows, const T* w, int64_t k, const Output& out, ProductPart part,
+              [[maybe_unused]] int64_t tiled, const Scratch& scratch) {
+#if defined(SITU_TILES)
+  if (tiled > part.row && tiles_fit(k, scratch.bytes)) {
+    ProductPart by_tiles = part;
+    if (tiled < part.last_row) by_tiles.last_row = tiled;
+    run_tiles(x, rows, w, k, out, by_tiles, scratch.memory, scratch.bytes);
+    part.row = by_tiles.last_row;
+  }
+#endif
+  if (part.row < part.last_row) run(x, rows, w, k, out, part, scratch.memory);
+}
 void run(const View& x, const RowOffsets& rows, const View& w, int64_t first, int64_t k, const Output& out,
-         const ProductPart& part, std::byte* scratch) {
+         const ProductPart& part, int64_t tiled, const Scratch& scratch) {
   if (w.type == DType::kF32)
-    run(x, rows, w.as<const float>() + first, k, out, part, scratch);
+    run_rows(x, rows, w.as<const float>() + first, k, out, part, tiled, scratch);
   else if (w.type == DType::kF16)
-    run(x, rows, w.as<const Half>() + first, k, out, part, scratch);
+    run_rows(x, rows, w.as<const Half>() + first, k, out, part, tiled, scratch);
   else
-    run(x, rows, w.as<const BFloat>() + first, k, out, part, scratch);
+    run_rows(x, rows, w.as<const BFloat>() + first, k, out, part, tiled, scratch);
+}
+
+// The first rows that go by tiles, where there are any: the sums of a row that is a token of a sequence may not depend
+// on how many are with it.
+int64_t tiled_rows(const KernelCall& call, int64_t rows) {
+#if defined(SITU_TILES)
+  if (call.free_rows) return rows >= kFewFreeRows ? rows : 0;
+#endif
+  return call.prompt_rows < rows ? call.prompt_rows : rows;
 }
 
 }  // namespace
@@ -142,7 +219,9 @@ void dense_matmul(const KernelCall& call, int thread, int threads) {
   const ProductPart part = split_product(count_dims(x, 0, x.rank - 1), (params.n + kColumns - 1) / kColumns,
                                          kRowsPerThread, thread, threads);
   if (part.row >= part.last_row || part.unit >= part.last_unit) return;
-  run(x, RowOffsets(x, x.rank - 1), w, 0, params.k, out, part, call.scratch);
+  const int64_t rows = count_dims(x, 0, x.rank - 1);
+  run(x, RowOffsets(x, x.rank - 1), w, 0, params.k, out, part, tiled_rows(call, rows),
+      {call.scratch, kThreadScratchBytes});
 }
 
 // Operands: x, index, bias?, packed w.
@@ -153,11 +232,12 @@ void dense_experts(const KernelCall& call, int thread, int threads) {
   each_expert(call, params.experts, panels, thread, threads, [&](const ExpertRows& rows, int64_t p0, int64_t p1) {
     const View bias = expert_bias(call, rows.expert);
     const Output out{y, bias.present() ? &bias : nullptr, n, y.rank - 1, ExpertRows::at(rows.y)};
-    run(x, ExpertRows::at(rows.x), call.in[3], rows.expert * n * k, k, out, {0, rows.count, p0, p1},
-        call.scratch + kRoutingBytes);
+    run(x, ExpertRows::at(rows.x), call.in[3], rows.expert * n * k, k, out, {0, rows.count, p0, p1}, rows.prompt,
+        {call.scratch + kRoutingBytes, kThreadScratchBytes - kRoutingBytes});
   });
 }
 
+#if !defined(SITU_BASE_ISA)
 namespace {
 
 constexpr int64_t kPackedRows = 16;  // of w [K, N] at a time: as many streams as a CPU prefetches, 4 KiB of each panel
@@ -210,6 +290,7 @@ void pack_dense(const KernelCall& call, int thread, int threads) {
   else
     pack_panels<float>(w, params, p0, p1, y.as<BFloat>());
 }
+#endif
 
 }  // namespace SITU_ISA
 }  // namespace situ

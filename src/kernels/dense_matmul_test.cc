@@ -39,7 +39,7 @@ std::vector<std::byte> pack(const KernelTable& table, const Case& t, const Strid
   return packed;
 }
 
-void check(const Case& t) {
+void check(const Case& t, const std::vector<EmulatedTable>& emulated = emulated_tables()) {
   SCOPED_TRACE("m " + std::to_string(t.m) + " n " + std::to_string(t.n) + " k " + std::to_string(t.k) + " " +
                dtype_name(t.weights) + " " + dtype_name(t.type) + (t.transposed ? " transposed" : "") +
                (t.bias ? " bias" : "") + (t.strided ? " strided" : "") + (t.odd ? " odd" : ""));
@@ -74,30 +74,44 @@ void check(const Case& t) {
       sizes.push_back(size);
     }
   }
-  for_each_isa([&](const KernelTable& table, int threads) {
-    std::vector<std::byte> packed = pack(table, t, w);
-    View weights;
-    weights.type = t.packed;
-    weights.rank = 1;
-    weights.dims[0] = params.packed_count();
-    weights.strides[0] = 1;
-    weights.data = packed.data();
-    const View in[] = {x.view(), weights, t.bias ? bias.view() : View{}};
-    KernelCall call;
-    call.in = in;
-    call.in_count = 3;
-    call.out = &y.view();
-    call.out_count = 1;
-    call.params = &params;
-    y.reset();
-    run_kernel(table, &KernelTable::dense_matmul, call, threads);
-    ASSERT_TRUE(y.untouched_outside());
-    for (int64_t i = 0; i < t.m * t.n; ++i) {
-      const double sum = wanted[static_cast<size_t>(i)], size = sizes[static_cast<size_t>(i)];
-      ASSERT_NEAR(y.get(i), sum, 1e-6 * size + 1e-6 + rounding(t.type) * std::fabs(sum))
-          << "m " << i / t.n << " n " << i % t.n;
-    }
-  });
+  for_each_isa(
+      [&](const KernelTable& table, int threads) {
+        std::vector<std::byte> packed = pack(table, t, w);
+        View weights;
+        weights.type = t.packed;
+        weights.rank = 1;
+        weights.dims[0] = params.packed_count();
+        weights.strides[0] = 1;
+        weights.data = packed.data();
+        const View in[] = {x.view(), weights, t.bias ? bias.view() : View{}};
+        KernelCall call;
+        call.in = in;
+        call.in_count = 3;
+        call.out = &y.view();
+        call.out_count = 1;
+        call.params = &params;
+        // Tokens of answers, of prompts, some of each, and rows that are no tokens.
+        std::vector<double> of_prompt;
+        for (const int64_t prompt : {int64_t{0}, t.m, (t.m + 1) / 2, int64_t{-1}}) {
+          call.prompt_rows = std::max<int64_t>(prompt, 0);
+          call.free_rows = prompt < 0;
+          y.reset();
+          run_kernel(table, &KernelTable::dense_matmul, call, threads);
+          ASSERT_TRUE(y.untouched_outside());
+          for (int64_t i = 0; i < t.m * t.n; ++i) {
+            const double sum = wanted[static_cast<size_t>(i)], size = sizes[static_cast<size_t>(i)];
+            ASSERT_NEAR(y.get(i), sum, 1e-6 * size + 1e-6 + rounding(t.type) * std::fabs(sum))
+                << table.isa << " m " << i / t.n << " n " << i % t.n << " prompt " << prompt;
+            if (prompt == t.m) of_prompt.push_back(y.get(i));
+            // Whoever is with it.
+            if (prompt > 0 && prompt < t.m && i / t.n < prompt) {
+              ASSERT_EQ(y.get(i), of_prompt[static_cast<size_t>(i)])
+                  << table.isa << " m " << i / t.n << " n " << i % t.n;
+            }
+          }
+        }
+      },
+      emulated);
 }
 
 TEST(DenseMatMul, RowCounts) {
@@ -125,7 +139,8 @@ TEST(DenseMatMul, TypesAndLayouts) {
            .transposed = coin(),
            .bias = coin(),
            .strided = coin(),
-           .odd = coin()});
+           .odd = coin()},
+          i % 4 == 0 ? emulated_tables() : std::vector<EmulatedTable>{});
     if (HasFatalFailure()) return;
   }
 }

@@ -90,9 +90,9 @@ bool has_amx() {
   if (!has_v4_vnni()) return false;  // so that there is XGETBV
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
-  constexpr unsigned kTilesAndInt8 = 1u << 24 | 1u << 25,
-                     kTileState = 1u << 17 | 1u << 18;  // XCR0: configuration, data
-  if ((d & kTilesAndInt8) != kTilesAndInt8) return false;
+  constexpr unsigned kTiles = 1u << 24 | 1u << 25 | 1u << 22,  // tiles, their products of bytes and of bfloat16
+      kTileState = 1u << 17 | 1u << 18;                        // XCR0: configuration, data
+  if ((d & kTiles) != kTiles) return false;
   unsigned enabled = 0, high = 0;
   __asm__("xgetbv" : "=a"(enabled), "=d"(high) : "c"(0));
   return (enabled & kTileState) == kTileState && may_use_tiles();

@@ -4,6 +4,12 @@
 #include "kernels/isa.h"
 #include "kernels/simd.h"
 
+// An ISA with tiles is one that takes kernels from one with pairs.
+#ifdef SITU_PAIR_ISA
+#define SITU_TILE_ISA SITU_ISA
+#else
+#define SITU_TILE_ISA SITU_BASE_ISA
+#endif
 #ifndef SITU_BASE_ISA
 #define SITU_BASE_ISA SITU_ISA
 #endif
@@ -20,6 +26,7 @@
 #define SITU_KERNEL(name) SITU_DECLARE(SITU_BASE_ISA, name)
 #define SITU_DOT_KERNEL(name) SITU_DECLARE(SITU_ISA, name)
 #define SITU_PAIR_KERNEL(name) SITU_DECLARE(SITU_PAIR_ISA, name)
+#define SITU_TILE_KERNEL(name) SITU_DECLARE(SITU_TILE_ISA, name)
 #include "kernels/kernels.inc"
 #undef SITU_KERNEL
 
@@ -40,6 +47,7 @@ extern const KernelTable kTable;
 #define SITU_KERNEL(name) &entry<&SITU_BASE_ISA::name>,
 #define SITU_DOT_KERNEL(name) &entry<&SITU_ISA::name>,
 #define SITU_PAIR_KERNEL(name) &entry<&SITU_PAIR_ISA::name>,
+#define SITU_TILE_KERNEL(name) &entry<&SITU_TILE_ISA::name>,
 const KernelTable kTable = {
     SITU_TEXT(SITU_ISA),
     SITU_TEXT(SITU_BASE_ISA),

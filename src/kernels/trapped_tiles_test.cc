@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <ucontext.h>
 
+#include <bit>
 #include <cstring>
 
 namespace situ {
@@ -94,9 +95,31 @@ bool dots(int c, int a, int b, bool a_signed, bool b_signed) {
   return true;
 }
 
+// TDPBF16PS, but for the roundings of small numbers.
+bool products(int c, int a, int b) {
+  if (c == a || c == b || a == b || b > 7 || tiles.rows(c) == 0 || tiles.rows(a) != tiles.rows(c) ||
+      tiles.row_bytes(b) != tiles.row_bytes(c) || tiles.row_bytes(a) != 4 * tiles.rows(b))
+    return false;
+  const auto number = [](const uint8_t* p) {
+    const uint32_t bits = static_cast<uint32_t>(p[0] | p[1] << 8) << 16;
+    return std::bit_cast<float>(bits);
+  };
+  for (int m = 0; m < tiles.rows(c); ++m) {
+    for (int n = 0; n < tiles.row_bytes(c); n += 4) {
+      float sum = 0;
+      std::memcpy(&sum, tiles.bytes[c][m] + n, 4);
+      for (int k = 0; k < 2 * tiles.rows(b); ++k)
+        sum += number(tiles.bytes[a][m] + 2 * k) * number(tiles.bytes[b][k / 2] + n + k % 2 * 2);
+      std::memcpy(tiles.bytes[c][m] + n, &sum, 4);
+    }
+  }
+  return true;
+}
+
 // prefix: 0 none, 1 66, 2 F3, 3 F2.
 bool execute(const Instruction& i) {
   if (i.opcode == 0x5e && i.mode == 3) return dots(i.reg, i.rm, i.vvvv, i.prefix >= 2, (i.prefix & 1) != 0);
+  if (i.opcode == 0x5c && i.mode == 3) return i.prefix == 2 && products(i.reg, i.rm, i.vvvv);
   if (i.vvvv != 0) return false;
   if (i.opcode == 0x49 && i.mode != 3)
     return i.prefix == 0 && i.reg == 0 && configure(reinterpret_cast<const uint8_t*>(i.base));

@@ -114,6 +114,7 @@ class SourceWriter::Run : public Encoding {
     segment_.run_count = 1;
     segment_.keys = segment_.count;
     segment_.source_rows = rows;
+    segment_.prompt = true;
     step_ = {{&segment_, 1}, 0};
     step_.tensors = tensors_;
     SITU_RETURN_IF_ERROR(entry_->program->prepare(step_, *room_.ledger).with_context("encoder"));
