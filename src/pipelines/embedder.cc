@@ -119,7 +119,7 @@ Result<std::unique_ptr<Embedder>> Embedder::create(const ModelFolder& folder, co
                                                    const FolderTokenizer* tokenizer, const LoadOptions& options,
                                                    std::shared_ptr<ThreadPool> pool, bool dry) {
   std::unique_ptr<Embedder> e(new Embedder(folder, tokenizer));
-  SITU_RETURN_IF_ERROR(assign(&e->files_, read_sentence_files(folder.folder)).or_code(Code::kBadFile));
+  SITU_RETURN_IF_ERROR(assign(&e->files_, read_sentence_files(folder.modules)).or_code(Code::kBadFile));
   const std::string file = folder.model_file.string();
   SITU_RETURN_IF_ERROR(e->choose_output(text_graph(model.graph)).with_context(file));
   const int64_t declared = folder.context_length, of_tokenizer = tokenizer ? tokenizer->config().model_max_length : 0;

@@ -469,7 +469,7 @@ Result<Model> load_model(const std::string& path, const LoadOptions& options, co
       return draft.status().or_code(Code::kBadFile).with_context("the draft");
   if (const Status loaded = load_with_context(*impl, options).or_code(Code::kUnsupportedModel); !loaded.is_ok()) {
     // A sparse encoder, say, which gives logits of tokens: it is not meant as a language model.
-    if (const Status modules = read_sentence_files(impl->folder.folder).status(); !modules.is_ok())
+    if (const Status modules = read_sentence_files(impl->folder.modules).status(); !modules.is_ok())
       return modules.or_code(Code::kBadFile).or_reason(Reason::Kind::kFile);
     std::error_code error;
     const bool by_file = !std::filesystem::is_directory(path, error);

@@ -7,7 +7,9 @@
 #include <fstream>
 
 #include "pipelines/embedder.h"
+#include "pipelines/model_folder.h"
 #include "pipelines/safetensors.h"
+#include "text/test_models.h"
 
 namespace situ {
 namespace {
@@ -87,6 +89,27 @@ TEST(Safetensors, ReadsHalves) {
   EXPECT_FALSE(read_safetensor(file, "w", {1, 2}).is_ok());
   EXPECT_FALSE(read_safetensor(file, "v", {2}).is_ok());
   std::filesystem::remove(file);
+}
+
+// Early versions of sentence-transformers save the tokenizer and the configuration in a folder of the first module.
+TEST(ModelFolder, TheFirstModuleMayHaveAFolder) {
+  for (const std::string graphs : {"0_Transformer/onnx/", "0_Transformer/", "onnx/", ""})
+    for (const std::string named : {"0_Transformer", "", "..", "1_Other"}) {
+      SCOPED_TRACE(graphs + " " + named);
+      testing::TempFolder folder;
+      folder.write("modules.json",
+                   R"([{"path": ")" + named + R"(", "type": "sentence_transformers.models.Transformer"}])");
+      folder.write("0_Transformer/config.json", R"({"max_position_embeddings": 40})");
+      folder.write(graphs + "model.onnx", "");
+      const Result<ModelFolder> opened = open_model_folder(folder.path());
+      const bool inside = named == "0_Transformer";
+      ASSERT_EQ(opened.is_ok(), inside || graphs.find("0_") == std::string::npos);
+      if (!opened.is_ok()) continue;
+      EXPECT_EQ(opened->model_file, folder.path() / (graphs + "model.onnx"));
+      EXPECT_EQ(opened->folder, inside ? folder.path() / "0_Transformer" : folder.path());
+      EXPECT_EQ(opened->modules, folder.path());
+      EXPECT_EQ(opened->context_length, inside ? 40 : 0);
+    }
 }
 
 }  // namespace
