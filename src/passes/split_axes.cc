@@ -1,5 +1,5 @@
 // Reshapes and transposes that take the axes of a row-wise operator's result apart and join them in another order:
-//   Reshape(Transpose(Reshape(Transpose(Reshape(f(x))))))  ->  Reshape(Transpose(f(Reshape(x))))
+//   [Reshape](Transpose(Reshape(Transpose(Reshape(f(x))))))  ->  Reshape(Transpose(f(Reshape(x))))
 // where the one Reshape splits axes and the other one joins them. f then writes its rows in the order in which they are
 // joined: nothing is moved. So does the connector of SmolVLM (pixel shuffle: 2 x 2 rows become one). A Slice between f
 // and the first Reshape, which leaves out the row of the class, moves before f, as in InternVL.
@@ -87,11 +87,14 @@ class AxisSplitter {
   explicit AxisSplitter(PassContext& context) : graph_(context.graph), users_(context.graph.users()) {}
 
   std::optional<Split> find(const Node& last) const {
-    if (!last.is("Reshape") || !known(last.out[0])) return std::nullopt;
+    if (!orders_axes(last) || !known(last.out[0])) return std::nullopt;
+    if (const auto& readers = users_[last.out[0]];
+        readers.size() == 1 && orders_axes(graph_.nodes[static_cast<size_t>(readers[0].first)]))
+      return std::nullopt;  // found with that one
     std::vector<const Node*> chain;
     const Node* n = &last;
     int transposes = 0;
-    while (n->is("Reshape") || n->is("Transpose")) {
+    while (orders_axes(*n)) {
       transposes += n->is("Transpose");
       chain.insert(chain.begin(), n);
       n = lone_producer(n->in[0]);
@@ -127,6 +130,7 @@ class AxisSplitter {
   }
 
  private:
+  static bool orders_axes(const Node& n) { return n.is("Reshape") || n.is("Transpose"); }
   bool known(ValueId v) const {
     const ValueInfo& info = graph_.values[v].info;
     return info.ranked && !info.shape.empty() && shape_is_const(info.shape) && shape_count(info.shape).value() > 0;
