@@ -77,6 +77,36 @@ TEST(TextGraph, TellsOutputsByNameAndShape) {
   EXPECT_EQ(graph({{"last_hidden_state", rows}, {"present.0.key", rows}}).output, "last_hidden_state");
 }
 
+// Positions may be more than words.
+TEST(TextGraph, WordsAreWhatIdsIndex) {
+  Graph g;
+  std::map<std::string, ValueId> values;
+  for (const char* name : {"positions", "input_ids"}) {
+    values[name] = g.add_value(name, DType::kI64);
+    g.inputs.push_back(values[name]);
+  }
+  const auto look_up = [&](const std::string& op, const std::vector<ValueId>& in, const std::string& domain = "") {
+    Node n;
+    n.op = op;
+    n.domain = domain;
+    n.in = in;
+    n.out = {g.add_value("rows" + std::to_string(g.nodes.size()))};
+    g.add_node(n);
+    g.rebuild_links();
+    return n.out[0];
+  };
+  const ValueId places = g.add_constant("places", Tensor::allocate(DType::kF32, {512, 2})),
+                words = g.add_constant("words", Tensor::allocate(DType::kF32, {300, 2}));
+  look_up("Gather", {places, values["positions"]});
+  EXPECT_EQ(rows_of_tokens(g), 0);
+  EXPECT_EQ(text_graph(g).table_rows, 512);
+  look_up("Gather", {words, look_up("Cast", {values["input_ids"]})});
+  EXPECT_EQ(text_graph(g).table_rows, 300);
+  g.nodes.clear();
+  look_up("EmbedLayerNormalization", {values["input_ids"], kNoValue, words, places}, "com.microsoft");
+  EXPECT_EQ(text_graph(g).table_rows, 300);
+}
+
 TEST(Safetensors, ReadsHalves) {
   const auto file = std::filesystem::temp_directory_path() / "situ_sentence_files_test.safetensors";
   const std::string header = R"({"w":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}})";
