@@ -106,7 +106,7 @@ class AxisSplitter {
       split.slice = static_cast<int>(n - graph_.nodes.data());
       n = lone_producer(n->in[0]);
     }
-    if (transposes < 2 || !n || !row_wise(*n)) return std::nullopt;
+    if (transposes == 0 || !n || !row_wise(*n)) return std::nullopt;
     Parts parts(dims);
     const size_t last_axis = parts.first_order().empty() ? 0 : parts.first_order().back();
     for (const Node* step : chain) {
@@ -117,6 +117,9 @@ class AxisSplitter {
         return std::nullopt;
     }
     const std::vector<size_t>& first = parts.first_order();
+    // Axes that are moved whole once are strides, which need no splitting.
+    const auto axes = dims.end() - dims.begin() - std::count(dims.begin(), dims.end(), 1);
+    if (transposes < 2 && std::ssize(first) == axes) return std::nullopt;
     // Rows stay whole: the last axis is one part.
     if (first.size() > kMostAxes || dims.back() == 1 || first.back() != last_axis ||
         parts.size(last_axis) != dims.back())

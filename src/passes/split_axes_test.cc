@@ -33,5 +33,24 @@ TEST(SplitAxes, RowsAreWrittenWhereTheyAreJoined) {
     }
 }
 
+// Windows of 2 x 2 rows: one transposition, of axes that are parts of one; heads are moved whole.
+TEST(SplitAxes, OneTranspositionOfParts) {
+  for (const bool windows : {true, false}) {
+    test::TestGraph g;
+    const Shape dims{Dim(windows ? 16 : 4), Dim(windows ? 3 : 2), Dim(5)};
+    const ValueId x = g.input("x", dims), y = g.input("y", dims);
+    ValueId r = g.op("Add", {x, y});
+    if (windows) r = g.op("Reshape", {r, g.integers({2, 2, 2, 2, 15})});
+    r = g.op("Transpose", {r}, {}, windows ? std::vector<int64_t>{0, 2, 1, 3, 4} : std::vector<int64_t>{1, 0, 2});
+    g.graph_.outputs = {g.op("Reshape", {r, g.integers({-1, 5})})};
+    g.run_pass(split_axes, {x, y}, {1});
+    const Node* first = nullptr;
+    for (const Node& n : g.graph_.nodes)
+      if (n.is("Add")) first = &n;
+    ASSERT_NE(first, nullptr);
+    EXPECT_EQ(g.graph_.producer(first->in[0], "Reshape") != nullptr, windows);
+  }
+}
+
 }  // namespace
 }  // namespace situ
