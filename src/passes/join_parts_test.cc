@@ -1,4 +1,5 @@
-// Rows that are written side by side are joined; where some stay, or are written twice, nothing changes.
+// Rows that are written side by side are joined, parts of a Split put together; where some stay, or are written twice,
+// or stand in another order, nothing changes.
 #include <gtest/gtest.h>
 
 #include "passes/test_graph.h"
@@ -13,7 +14,7 @@ ValueId scattered(test::TestGraph& g, ValueId x, const std::vector<int64_t>& at,
   return g.op("ScatterND", {x, g.constant(indices.reshaped({std::ssize(at), 1})), rows});
 }
 
-TEST(JoinScatters, RowsSideBySide) {
+TEST(JoinParts, RowsSideBySide) {
   struct Case {
     std::vector<std::vector<int64_t>> writes;
     bool joined;
@@ -36,8 +37,28 @@ TEST(JoinScatters, RowsSideBySide) {
       if (at != c.writes.back()) y = g.op("Transpose", {g.op("Transpose", {y}, {}, {2, 0, 1})}, {}, {1, 2, 0});
     }
     g.graph_.outputs = {g.op("Sigmoid", {y})};
-    g.run_pass(join_scatters, leaves, {1, 4});
+    g.run_pass(join_parts, leaves, {1, 4});
     EXPECT_EQ(g.graph_.producer(g.graph_.nodes.back().in[0], "Concat") != nullptr, c.joined);
+  }
+}
+
+TEST(JoinParts, OfASplit) {
+  // Axes of the split and of the join, and the order of the parts.
+  for (const auto& [split, join, swapped, joined] :
+       {std::tuple{1, 0, false, true}, {1, 0, true, false}, {2, 0, false, false}, {1, 1, false, false}}) {
+    SCOPED_TRACE(std::to_string(split) + std::to_string(join) + std::to_string(swapped));
+    test::TestGraph g;
+    const ValueId x = g.input("x", {Dim(1), Dim(4), S(), Dim(6)}), y = g.op("Sigmoid", {x});
+    ValueId a = g.op("Split", {split == 1 ? y : g.op("Transpose", {y}, {}, {0, 2, 1, 3}), g.integers({2, 2})},
+                     {{"axis", split}});
+    g.graph_.nodes.back().out.push_back(g.graph_.add_value("second"));
+    ValueId b = g.graph_.nodes.back().out[1];
+    for (ValueId* part : {&a, &b}) *part = g.op("Reshape", {*part, g.integers({-1, 6})});
+    const ValueId all =
+        g.op("Concat", swapped ? std::vector<ValueId>{b, a} : std::vector<ValueId>{a, b}, {{"axis", join}});
+    g.graph_.outputs = {g.op("Sigmoid", {all})};
+    g.run_pass(join_parts, {x}, {1, 4});
+    EXPECT_EQ(g.graph_.producer(g.graph_.nodes.back().in[0], "Concat") == nullptr, joined);
   }
 }
 

@@ -1,6 +1,8 @@
 // Rows that several ScatterND write side by side, all that there are, are a Concat of what they write:
 //   ScatterND(ScatterND(x, [[0], [1]], a), [[2], [3], [4]], b)  ->  Concat(a, b)
-// So does torch.export spell keys that are made by slices: key[..., :n] = a; key[..., n:] = b.
+// So does torch.export spell keys that are made by slices: key[..., :n] = a; key[..., n:] = b. And parts of a Split
+// that are put together in their order, as features of pictures are taken apart and joined:
+//   Concat(Reshape(Split(x)[0]), Reshape(Split(x)[1]))  ->  Reshape(x)
 #include <algorithm>
 #include <numeric>
 #include <optional>
@@ -75,27 +77,64 @@ std::vector<ValueId> all_rows(const Graph& graph, const Node& last) {
   return {};
 }
 
+// Nothing stands before this axis of a shape: parts along it lie one behind the other.
+bool outermost(const Shape& shape, int64_t axis) {
+  if (axis < 0) axis += std::ssize(shape);
+  return axis >= 0 && axis < std::ssize(shape) &&
+         std::all_of(shape.begin(), shape.begin() + axis, [](const Dim& d) { return d == Dim(1); });
+}
+
+// What is split into the operands of a Concat, in their order; kNoValue: something else is joined.
+ValueId whole_of(const Graph& graph, const Node& concat) {
+  if (!concat.is("Concat") || concat.in.size() < 2 ||
+      !outermost(graph.values[concat.out[0]].info.shape, concat.attr_int("axis", 0)))
+    return kNoValue;
+  const Node* split = nullptr;
+  for (size_t i = 0; i < concat.in.size(); ++i) {
+    ValueId v = concat.in[i];
+    const Node* n = graph.producer(v);
+    while (n && (n->is("Reshape") || n->is("Squeeze") || n->is("Unsqueeze") || n->is("Flatten") || n->is("Identity"))) {
+      v = n->in[0];
+      n = graph.producer(v);
+    }
+    if (!n || !n->is("Split") || (split && n != split) || n->out.size() != concat.in.size() || n->out[i] != v)
+      return kNoValue;
+    split = n;
+  }
+  return outermost(graph.values[split->in[0]].info.shape, split->attr_int("axis", 0)) ? split->in[0] : kNoValue;
+}
+
 }  // namespace
 
-Status join_scatters(PassContext& context) {
+Status join_parts(PassContext& context) {
   Graph& graph = context.graph;
   graph.rebuild_links();
   std::map<size_t, std::vector<ValueId>> joined;  // by node
-  for (size_t i = 0; i < graph.nodes.size(); ++i)
+  std::map<size_t, ValueId> whole;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
     if (std::vector<ValueId> rows = all_rows(graph, graph.nodes[i]); !rows.empty()) joined[i] = std::move(rows);
-  if (joined.empty()) return Status::ok();
+    if (const ValueId x = whole_of(graph, graph.nodes[i]); x != kNoValue) whole[i] = x;
+  }
+  if (joined.empty() && whole.empty()) return Status::ok();
   Builder builder(graph);
   std::vector<Node> nodes = std::move(graph.nodes);
   graph.nodes.clear();
   for (size_t i = 0; i < nodes.size(); ++i) {
-    const auto at = joined.find(i);
-    if (at == joined.end()) {
+    const auto rows = joined.find(i);
+    const auto parts = whole.find(i);
+    if (rows == joined.end() && parts == whole.end()) {
       builder.keep(std::move(nodes[i]));
       continue;
     }
     builder.start(nodes[i]);
-    builder.op("Concat", at->second, nodes[i].out[0]);
-    builder.last().set_int("axis", 0);
+    const ValueId out = nodes[i].out[0];
+    if (rows != joined.end()) {
+      builder.op("Concat", rows->second, out);
+      builder.last().set_int("axis", 0);
+    } else {
+      builder.op("Reshape", {parts->second, graph.add_shape(nodes[i].name + "/whole", graph.values[out].info.shape)},
+                 out);
+    }
   }
   SITU_RETURN_IF_ERROR(builder.finish());
   graph.remove_dead_nodes();
