@@ -3,6 +3,8 @@
 // So does torch.export spell keys that are made by slices: key[..., :n] = a; key[..., n:] = b. And parts of a Split
 // that are put together in their order, as features of pictures are taken apart and joined:
 //   Concat(Reshape(Split(x)[0]), Reshape(Split(x)[1]))  ->  Reshape(x)
+// The same rows of several values are joined before they are selected, where each can be computed where it is joined:
+//   Concat(Slice(a), Slice(b))  ->  Slice(Concat(a, b))     features of two layers without the row of the class
 #include <algorithm>
 #include <numeric>
 #include <optional>
@@ -104,37 +106,97 @@ ValueId whole_of(const Graph& graph, const Node& concat) {
   return outermost(graph.values[split->in[0]].info.shape, split->attr_int("axis", 0)) ? split->in[0] : kNoValue;
 }
 
+// A Slice by constants, of which `as` is another one along the same axes.
+bool slices_alike(const Graph& graph, const Node& n, const Node& as) {
+  if (!n.is("Slice") || n.in.size() < 4 || n.in.size() != as.in.size()) return false;
+  for (size_t i = 1; i < n.in.size(); ++i) {
+    if (n.in[i] == kNoValue || as.in[i] == kNoValue) return false;
+    const std::vector<int64_t> a = known_numbers(graph.values[n.in[i]]), b = known_numbers(graph.values[as.in[i]]);
+    if (a.empty() || a != b) return false;
+  }
+  return true;
+}
+
+// The Slices that a Concat joins along an axis which they leave alone, each of another value; empty: others are joined.
+std::vector<const Node*> sliced_alike(const Graph& graph, const Node& concat,
+                                      const std::vector<std::vector<std::pair<int, int>>>& users) {
+  if (!concat.is("Concat") || concat.in.size() < 2 || !shape_is_const(graph.values[concat.out[0]].info.shape))
+    return {};
+  const int64_t rank = std::ssize(graph.values[concat.out[0]].info.shape), axis = concat.attr_int("axis", 0);
+  std::vector<const Node*> slices;
+  std::vector<Shape> rest;
+  for (const ValueId v : concat.in) {
+    const Node* n = users[v].size() == 1 && !graph.is_output(v) ? graph.producer(v, "Slice") : nullptr;
+    if (!n || !slices_alike(graph, *n, slices.empty() ? *n : *slices[0]) || graph.values[n->in[0]].producer < 0)
+      return {};
+    for (const Node* other : slices)
+      if (other->in[0] == n->in[0]) return {};
+    slices.push_back(n);
+    Shape dims = graph.values[n->in[0]].info.shape;
+    dims[static_cast<size_t>(axis < 0 ? axis + rank : axis)] = Dim(1);
+    rest.push_back(std::move(dims));
+  }
+  const std::vector<int64_t> axes = known_numbers(graph.values[slices[0]->in[3]]);
+  const bool along = std::any_of(axes.begin(), axes.end(),
+                                 [&](int64_t a) { return (a < 0 ? a + rank : a) == (axis < 0 ? axis + rank : axis); });
+  if (along || std::any_of(rest.begin(), rest.end(), [&](const Shape& s) { return s != rest[0]; })) return {};
+  return slices;
+}
+
+// What takes the place of a node.
+struct Joined {
+  std::vector<ValueId> parts;  // of a Concat; empty: there is none
+  int64_t axis = 0;
+  ValueId whole = kNoValue;   // in the result's shape
+  std::optional<Node> slice;  // of the parts together
+};
+
+std::optional<Joined> joined_at(const Graph& graph, const Node& n,
+                                const std::vector<std::vector<std::pair<int, int>>>& users) {
+  Joined j;
+  if (j.parts = all_rows(graph, n); !j.parts.empty()) return j;
+  if (j.whole = whole_of(graph, n); j.whole != kNoValue) return j;
+  for (const Node* slice : sliced_alike(graph, n, users)) {
+    j.parts.push_back(slice->in[0]);
+    j.slice = *slice;
+  }
+  j.axis = n.attr_int("axis", 0);
+  return j.parts.empty() ? std::nullopt : std::optional(j);
+}
+
+void emit(Graph& graph, Builder& builder, const Node& n, const Joined& j) {
+  builder.start(n);
+  const ValueId out = n.out[0];
+  if (j.parts.empty()) {
+    builder.op("Reshape", {j.whole, graph.add_shape(n.name + "/whole", graph.values[out].info.shape)}, out);
+    return;
+  }
+  const ValueId all = builder.op("Concat", j.parts, j.slice ? kNoValue : out);
+  builder.last().set_int("axis", j.axis);
+  if (!j.slice) return;
+  std::vector<ValueId> in = j.slice->in;
+  in[0] = all;
+  builder.again(*j.slice, in, out);
+}
+
 }  // namespace
 
 Status join_parts(PassContext& context) {
   Graph& graph = context.graph;
   graph.rebuild_links();
-  std::map<size_t, std::vector<ValueId>> joined;  // by node
-  std::map<size_t, ValueId> whole;
-  for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    if (std::vector<ValueId> rows = all_rows(graph, graph.nodes[i]); !rows.empty()) joined[i] = std::move(rows);
-    if (const ValueId x = whole_of(graph, graph.nodes[i]); x != kNoValue) whole[i] = x;
-  }
-  if (joined.empty() && whole.empty()) return Status::ok();
+  const auto users = graph.users();
+  std::map<size_t, Joined> joined;  // by node
+  for (size_t i = 0; i < graph.nodes.size(); ++i)
+    if (std::optional<Joined> j = joined_at(graph, graph.nodes[i], users)) joined[i] = std::move(*j);
+  if (joined.empty()) return Status::ok();
   Builder builder(graph);
   std::vector<Node> nodes = std::move(graph.nodes);
   graph.nodes.clear();
   for (size_t i = 0; i < nodes.size(); ++i) {
-    const auto rows = joined.find(i);
-    const auto parts = whole.find(i);
-    if (rows == joined.end() && parts == whole.end()) {
+    if (const auto at = joined.find(i); at != joined.end())
+      emit(graph, builder, nodes[i], at->second);
+    else
       builder.keep(std::move(nodes[i]));
-      continue;
-    }
-    builder.start(nodes[i]);
-    const ValueId out = nodes[i].out[0];
-    if (rows != joined.end()) {
-      builder.op("Concat", rows->second, out);
-      builder.last().set_int("axis", 0);
-    } else {
-      builder.op("Reshape", {parts->second, graph.add_shape(nodes[i].name + "/whole", graph.values[out].info.shape)},
-                 out);
-    }
   }
   SITU_RETURN_IF_ERROR(builder.finish());
   graph.remove_dead_nodes();

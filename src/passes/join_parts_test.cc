@@ -62,5 +62,22 @@ TEST(JoinParts, OfASplit) {
   }
 }
 
+// Without the first row: two values, each computed; the same one twice; other rows; along the axis of the rows.
+TEST(JoinParts, SlicesOfTheSameRows) {
+  for (const int kind : {0, 1, 2, 3}) {
+    SCOPED_TRACE(kind);
+    test::TestGraph g;
+    const ValueId x = g.input("x", {Dim(1), Dim(5), Dim(3)}), y = g.input("y", {Dim(1), Dim(5), Dim(3)});
+    const ValueId a = g.op("Sigmoid", {x}), b = kind == 1 ? a : g.op("Sigmoid", {y});
+    const auto rows = [&](ValueId v, int64_t end) {
+      return g.op("Slice", {v, g.integers({1}), g.integers({end}), g.integers({1})});
+    };
+    const ValueId both = g.op("Concat", {rows(a, 5), rows(b, kind == 2 ? -1 : 5)}, {{"axis", kind >= 2 ? 1 : -1}});
+    g.graph_.outputs = {g.op("Sigmoid", {both})};
+    g.run_pass(join_parts, {x, y}, {1});
+    EXPECT_EQ(g.graph_.producer(g.graph_.nodes.back().in[0], "Slice") != nullptr, kind == 0);
+  }
+}
+
 }  // namespace
 }  // namespace situ
