@@ -37,6 +37,7 @@ const std::vector<Pass>& pass_list() {
       {"narrow_states", narrow_states, PassUse::kPlaced, Reason::Kind::kState},
       {"widen_half", widen_half, PassUse::kOptional},
       {"simplify", simplify, PassUse::kOptional},
+      {"join_parts", join_parts, PassUse::kOptional},
       {"fuse_dequantize", fuse_dequantize, PassUse::kOptional},
       {"fuse_integer", fuse_integer, PassUse::kOptional},
       {"fuse_rounding", fuse_rounding, PassUse::kOptional},

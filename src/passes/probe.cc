@@ -168,9 +168,9 @@ Result<Tensor> Prober::host_value(ValueId v, int64_t tokens, int64_t past) {
 }
 
 Result<Tensor> Prober::evaluate(ValueId root, const std::map<ValueId, Tensor>& leaves, int64_t tokens, int64_t past) {
-  std::map<ValueId, Tensor> memo = leaves;
-  held_ = 0;
-  return demand(root, memo, bind_symbols(*graph_, tokens, past, whole_), 0);
+  Result<std::vector<Tensor>> results = evaluate(std::vector<ValueId>{root}, leaves, tokens, past);
+  if (!results.is_ok()) return results.status();
+  return results->front();
 }
 
 Result<std::vector<Tensor>> Prober::evaluate(const std::vector<ValueId>& roots, const std::map<ValueId, Tensor>& leaves,
@@ -181,6 +181,9 @@ Result<std::vector<Tensor>> Prober::evaluate(const std::vector<ValueId>& roots, 
   for (const ValueId root : roots) {
     Result<Tensor> t = demand(root, memo, bind_symbols(*graph_, tokens, past, whole_), 0);
     if (!t.is_ok()) return t.status();
+    if (t->count() == 0)
+      return Status::error(graph_->describe(root) + ": a step of " + std::to_string(tokens) +
+                           " tokens has none of it, which tells nothing");
     results.push_back(*t);
     memo.insert(leaves.begin(), leaves.end());  // those that had no other reader are gone
   }

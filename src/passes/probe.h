@@ -36,7 +36,7 @@ class Prober {
 
   // A host value at S = tokens, P = past.
   Result<Tensor> host_value(ValueId v, int64_t tokens, int64_t past);
-  // `root` with the given leaves, at S = tokens, P = past.
+  // `root` with the given leaves, at S = tokens, P = past. Error: it has no elements then, and would be like anything.
   Result<Tensor> evaluate(ValueId root, const std::map<ValueId, Tensor>& leaves, int64_t tokens, int64_t past);
 
   // Several roots at once: what they share is computed once.

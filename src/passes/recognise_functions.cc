@@ -197,13 +197,15 @@ class Recogniser {
   }
 
   // Of what is probed: of x at a small step. What an encoder has thousands of, rows that are treated alike, becomes
-  // two, unless something in the cone has as many.
+  // two, unless something in the cone has as many; so do rows of which a small step has none (one for four tokens).
   void choose_dims(ValueId root, ValueId x) {
     const std::vector<int64_t> all = prober_.dims(x, context_.probe_tokens(), context_.probe_past());
     const auto count = [](const std::vector<int64_t>& dims) {
       return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>());
     };
     dims_ = all;
+    for (size_t a = 0; a + 1 < dims_.size(); ++a)
+      if (dims_[a] == 0) dims_[a] = 2;
     for (size_t a = 0; a + 1 < dims_.size() && count(dims_) > kMostProbed; ++a)
       dims_[a] = std::min<int64_t>(dims_[a], 2);
     if (dims_ != all && !at(root, x, scaled(1, 1)).is_ok()) dims_ = all;

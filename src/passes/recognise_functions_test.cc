@@ -25,7 +25,7 @@ class Functions {
   // Operators that are left where `make` was applied to x. `table`: another value of the graph is in half precision.
   std::string recognised(const std::function<ValueId(Functions&, ValueId)>& make, bool table = false) {
     g = TestGraph();
-    const ValueId x = g.input("x", {Dim(1), S(), Dim(kWidth)}, type_);
+    const ValueId x = g.input("x", {Dim(1), rows, Dim(kWidth)}, type_);
     g.graph_.outputs = {make(*this, x)};
     if (table) {
       const ValueId rows = g.constant(Tensor::allocate(DType::kF16, {7, kWidth}));
@@ -71,6 +71,7 @@ class Functions {
   }
 
   TestGraph g;
+  Dim rows = S();
 
  private:
   DType type_;
@@ -107,6 +108,14 @@ TEST(RecogniseFunctions, WhatIsNotRoundedIsNot) {
   EXPECT_EQ(f.recognised(Functions::sigmoid(1.001f)), "");
   EXPECT_EQ(f.recognised(Functions::erf(1.41f)), "");
   EXPECT_EQ(f.recognised(Functions::tanh(0.797f, 0.044715f)), "");
+}
+
+// A row for sixteen tokens, say: a small step has none, and no rows are like those of any function.
+TEST(RecogniseFunctions, RowsThatASmallStepHasNot) {
+  Functions f(DType::kF32);
+  f.rows = dim_div(S(), Dim(16));
+  EXPECT_EQ(f.recognised(Functions::rms(1e-5f)), "RMSNormalization");
+  EXPECT_EQ(f.recognised(Functions::sigmoid(1.7f)), "");
 }
 
 }  // namespace

@@ -56,6 +56,7 @@ ValueId equal_operand(const Graph& graph, const Node& n) {
                         n.op == "Squeeze" || n.op == "Unsqueeze" || n.op == "Flatten";
   if (movement && same(graph, x, y) && !walks_back(graph, n)) return x;
   if (n.op == "Concat" && n.in.size() == 1) return x;
+  if (n.op == "Pad" && n.has_input(1) && all_zero(graph, n.in[1]) && same(graph, x, y)) return x;
   if ((n.op == "Split" || n.op == "Tile") && n.out.size() == 1 && same(graph, x, y)) return x;
   if (n.in.size() != 2 || n.in[1] == kNoValue) return kNoValue;
   for (int side = 0; side < 2; ++side) {

@@ -1,7 +1,8 @@
 // Reshapes and transposes that take the axes of a row-wise operator's result apart and join them in another order:
-//   Reshape(Transpose(Reshape(Transpose(Reshape(f(x))))))  ->  Reshape(Transpose(f(Reshape(x))))
+//   [Reshape](Transpose(Reshape(Transpose(Reshape(f(x))))))  ->  Reshape(Transpose(f(Reshape(x))))
 // where the one Reshape splits axes and the other one joins them. f then writes its rows in the order in which they are
-// joined: nothing is moved. So does the connector of SmolVLM (pixel shuffle: 2 x 2 rows become one).
+// joined: nothing is moved. So does the connector of SmolVLM (pixel shuffle: 2 x 2 rows become one). A Slice between f
+// and the first Reshape, which leaves out the row of the class, moves before f, as in InternVL.
 #include <algorithm>
 #include <optional>
 
@@ -72,28 +73,40 @@ class Parts {
 
 struct Split {
   int made_by = -1;           // the row-wise node
-  std::vector<int64_t> dims;  // of its result, split
+  int slice = -1;             // of its result, by whole rows; -1: none
+  std::vector<int64_t> dims;  // of what is left, split
   std::vector<int64_t> perm;  // the axes in the order in which they are joined
 };
+
+bool same_shape(const Graph& graph, ValueId a, ValueId b) {
+  return graph.values[a].info.shape == graph.values[b].info.shape;
+}
 
 class AxisSplitter {
  public:
   explicit AxisSplitter(PassContext& context) : graph_(context.graph), users_(context.graph.users()) {}
 
   std::optional<Split> find(const Node& last) const {
-    if (!last.is("Reshape") || !known(last.out[0])) return std::nullopt;
+    if (!orders_axes(last) || !known(last.out[0])) return std::nullopt;
+    if (const auto& readers = users_[last.out[0]];
+        readers.size() == 1 && orders_axes(graph_.nodes[static_cast<size_t>(readers[0].first)]))
+      return std::nullopt;  // found with that one
     std::vector<const Node*> chain;
     const Node* n = &last;
     int transposes = 0;
-    while (n->is("Reshape") || n->is("Transpose")) {
+    while (orders_axes(*n)) {
       transposes += n->is("Transpose");
       chain.insert(chain.begin(), n);
-      const ValueId x = n->in[0];
-      if (!known(x) || users_[x].size() != 1 || graph_.is_output(x) || !graph_.producer(x)) return std::nullopt;
-      n = graph_.producer(x);
+      n = lone_producer(n->in[0]);
+      if (!n) return std::nullopt;
     }
-    if (transposes < 2 || !row_wise(*n)) return std::nullopt;
     const std::vector<int64_t> dims = shape_values(graph_.values[n->out[0]].info.shape);
+    Split split;
+    if (leaves_whole_rows(*n)) {
+      split.slice = static_cast<int>(n - graph_.nodes.data());
+      n = lone_producer(n->in[0]);
+    }
+    if (transposes == 0 || !n || !row_wise(*n)) return std::nullopt;
     Parts parts(dims);
     const size_t last_axis = parts.first_order().empty() ? 0 : parts.first_order().back();
     for (const Node* step : chain) {
@@ -103,8 +116,10 @@ class AxisSplitter {
       else if (!parts.reshape(to))
         return std::nullopt;
     }
-    Split split;
     const std::vector<size_t>& first = parts.first_order();
+    // Axes that are moved whole once are strides, which need no splitting.
+    const auto axes = dims.end() - dims.begin() - std::count(dims.begin(), dims.end(), 1);
+    if (transposes < 2 && std::ssize(first) == axes) return std::nullopt;
     // Rows stay whole: the last axis is one part.
     if (first.size() > kMostAxes || dims.back() == 1 || first.back() != last_axis ||
         parts.size(last_axis) != dims.back())
@@ -118,12 +133,31 @@ class AxisSplitter {
   }
 
  private:
+  static bool orders_axes(const Node& n) { return n.is("Reshape") || n.is("Transpose"); }
   bool known(ValueId v) const {
     const ValueInfo& info = graph_.values[v].info;
     return info.ranked && !info.shape.empty() && shape_is_const(info.shape) && shape_count(info.shape).value() > 0;
   }
-  // Of rows along the last axis of operand 0; the others are constants of a row.
+  // What makes x for one reader alone.
+  const Node* lone_producer(ValueId x) const {
+    return known(x) && users_[x].size() == 1 && !graph_.is_output(x) ? graph_.producer(x) : nullptr;
+  }
+  // A Slice by constants of other axes than the last one.
+  bool leaves_whole_rows(const Node& n) const {
+    if (!n.is("Slice") || n.in.size() < 4 || !known(n.out[0])) return false;
+    for (size_t i = 1; i < n.in.size(); ++i)
+      if (n.in[i] == kNoValue || !graph_.values[n.in[i]].constant.present()) return false;
+    const int64_t rank = static_cast<int64_t>(graph_.values[n.out[0]].info.shape.size());
+    const std::vector<int64_t> axes = graph_.values[n.in[3]].constant.to_i64();
+    return std::none_of(axes.begin(), axes.end(), [&](int64_t a) { return a == -1 || a == rank - 1; });
+  }
+  // Of rows along the last axis of operands as large as the result; the others are constants of a row.
   bool row_wise(const Node& n) const {
+    if (n.is("Add") || n.is("Sub") || n.is("Mul"))
+      return known(n.out[0]) && std::all_of(n.in.begin(), n.in.end(), [&](ValueId v) {
+               return same_shape(graph_, v, n.out[0]) ||
+                      (graph_.values[v].constant.present() && graph_.values[v].info.shape.size() <= 1);
+             });
     const bool norm = n.is("LayerNormalization") || n.is("RMSNormalization");
     const int64_t rank = static_cast<int64_t>(graph_.values[n.in[0]].info.shape.size()), axis = n.attr_int("axis", -1);
     return norm && n.out.size() == 1 && (axis == -1 || axis == rank - 1) && known(n.out[0]) &&
@@ -159,9 +193,18 @@ Status split_axes(PassContext& context) {
     const Node& made_by = nodes[static_cast<size_t>(split.made_by)];
     builder.start(nodes[i]);
     std::vector<ValueId> in = made_by.in;
-    in[0] = builder.reshape(in[0], split.dims);
+    for (ValueId& x : in) {
+      if (x == kNoValue || !same_shape(graph, x, made_by.out[0])) continue;
+      if (split.slice >= 0) {
+        const Node& slice = nodes[static_cast<size_t>(split.slice)];
+        std::vector<ValueId> of = slice.in;
+        of[0] = x;
+        x = builder.again(slice, of);
+      }
+      x = builder.reshape(x, split.dims);
+    }
     const ValueId rows = builder.again(made_by, in);
-    builder.last().set_int("axis", -1);
+    if (made_by.attr_int("axis", -1) >= 0) builder.last().set_int("axis", -1);
     builder.reshape(builder.transpose(rows, split.perm), shape_values(graph.values[nodes[i].out[0]].info.shape),
                     nodes[i].out[0]);
     context.note("axes split", made_by.name, "rows are written in the order in which they are joined");

@@ -125,7 +125,7 @@ std::vector<std::string> known_variants(const ModelFolder& folder, const std::ve
   if (!folder.encoder_file.empty() || !folder.media_files.empty() || !folder.first_file.empty()) return known;
   const Result<VariantChoice> choice = VariantChoice::parse(wanted);
   if (!choice.is_ok()) return known;
-  const GraphFiles files(folder.folder, *choice);
+  const GraphFiles files(folder.graphs, *choice);
   for (const std::string& variant : files.others(folder.model_file)) {
     const auto of_graph = files.all().find(graph_of(folder.model_file));
     if (of_graph == files.all().end() || !of_graph->second.count(variant)) continue;

@@ -31,14 +31,34 @@ size_t rank_of(const Graph& graph, ValueId v) {
   return graph.values[v].info.ranked ? graph.values[v].info.shape.size() : 0;
 }
 
-// Rows of the tables that integer inputs index.
-int64_t table_rows(const Graph& graph) {
+bool looks_up(const Node& n) {
+  return (n.is("Gather") && n.attr_int("axis", 0) == 0) || n.op == "EmbedLayerNormalization" ||
+         (n.op == "GatherBlockQuantized" && n.attr_int("gather_axis", 0) == 0);
+}
+
+// What a value is made of by operators that leave elements where they are, or their numbers what they stand for.
+ValueId origin(const Graph& graph, ValueId v) {
+  for (const Node* n = graph.producer(v); n; n = graph.producer(v)) {
+    const bool same = n->is("Reshape") || n->is("Cast") || n->is("Identity") || n->is("Flatten") || n->is("Squeeze") ||
+                      n->is("Unsqueeze") || n->is("DequantizeLinear");
+    if (!same || n->in.empty() || n->in[0] == kNoValue) break;
+    v = n->in[0];
+  }
+  return v;
+}
+
+int64_t rows_of(const Graph& graph, ValueId v) {
+  const Tensor& t = graph.values[v].constant;
+  return t.present() && t.rank() == 2 ? t.dims()[0] : 0;
+}
+
+// Rows of the largest table that anything indexes.
+int64_t most_rows(const Graph& graph) {
   int64_t most = 0;
   for (const Node& n : graph.nodes)
-    if ((n.is("Gather") || n.op == "EmbedLayerNormalization" || n.op == "GatherBlockQuantized"))
+    if (looks_up(n))
       for (const ValueId v : n.in)
-        if (v != kNoValue && graph.values[v].constant.present() && graph.values[v].constant.rank() == 2)
-          most = std::max(most, graph.values[v].constant.dims()[0]);
+        if (v != kNoValue) most = std::max(most, rows_of(graph, v));
   return most;
 }
 
@@ -53,9 +73,26 @@ const char* mode_name(PoolingMode mode) {
 
 }  // namespace
 
+int64_t rows_of_tokens(const Graph& graph) {
+  const auto is_ids = [&](ValueId v) { return graph.values[v].name == "input_ids"; };
+  const bool named = std::any_of(graph.inputs.begin(), graph.inputs.end(), is_ids);
+  int64_t rows = 0;
+  for (const Node& n : graph.nodes) {
+    const bool fused = n.op == "EmbedLayerNormalization";  // ids, segments, and their tables
+    const size_t index = fused ? 0 : 1, table = fused ? 2 : 0;
+    if (!looks_up(n) || !n.has_input(index) || !n.has_input(table)) continue;
+    const ValueId ids = origin(graph, n.in[index]);
+    const bool input = std::find(graph.inputs.begin(), graph.inputs.end(), ids) != graph.inputs.end();
+    if (!input || dtype_is_float(graph.values[ids].info.type) || (named && !is_ids(ids))) continue;
+    rows = std::max(rows, rows_of(graph, origin(graph, n.in[table])));
+  }
+  return rows;
+}
+
 TextGraph text_graph(const Graph& graph) {
   TextGraph t;
-  t.table_rows = table_rows(graph);
+  t.table_rows = rows_of_tokens(graph);
+  if (t.table_rows == 0) t.table_rows = most_rows(graph);
   std::string encoder, tokens, last_layer, other_tokens, sentence, pooler, other_row, labels;
   for (const ValueId v : graph.outputs) {
     const Value& value = graph.values[v];
@@ -119,7 +156,7 @@ Result<std::unique_ptr<Embedder>> Embedder::create(const ModelFolder& folder, co
                                                    const FolderTokenizer* tokenizer, const LoadOptions& options,
                                                    std::shared_ptr<ThreadPool> pool, bool dry) {
   std::unique_ptr<Embedder> e(new Embedder(folder, tokenizer));
-  SITU_RETURN_IF_ERROR(assign(&e->files_, read_sentence_files(folder.folder)).or_code(Code::kBadFile));
+  SITU_RETURN_IF_ERROR(assign(&e->files_, read_sentence_files(folder.modules)).or_code(Code::kBadFile));
   const std::string file = folder.model_file.string();
   SITU_RETURN_IF_ERROR(e->choose_output(text_graph(model.graph)).with_context(file));
   const int64_t declared = folder.context_length, of_tokenizer = tokenizer ? tokenizer->config().model_max_length : 0;

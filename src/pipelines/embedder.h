@@ -27,8 +27,10 @@ struct TextGraph {
   std::string output;       // its name
   std::string sentence;     // of a graph with rows for tokens: the output that is one row, if there is one
   bool has_logits = false;  // of each token: it generates
-  int64_t table_rows = 0;   // of the largest table that ids or positions index
+  int64_t table_rows = 0;   // of the table that token ids index; where that is not seen, of the largest table
 };
+// Rows of the table that token ids index, which are called so where there are other integers; 0: none is seen.
+int64_t rows_of_tokens(const Graph& graph);
 TextGraph text_graph(const Graph& graph);
 
 // Whether a folder is loaded for embeddings: its one graph gives hidden states or labels, and no logits of tokens.

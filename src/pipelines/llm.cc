@@ -18,6 +18,7 @@
 #include "passes/fixed_window.h"
 #include "passes/float_activations.h"
 #include "pipelines/declared.h"
+#include "pipelines/embedder.h"
 #include "pipelines/other_variants.h"
 #include "pipelines/read_prompt.h"
 #include "pipelines/sampling.h"
@@ -29,31 +30,6 @@ namespace {
 
 constexpr int64_t kMaxContext = int64_t{1} << 24;  // where float positions end
 constexpr int64_t kMostSlots = int64_t{1} << 30;   // so that counts made of them stay within 64 bits
-
-// Rows of the table that an encoder's ids index, which are called so where there are other integers: that of a Gather
-// by an integer input; 0: none is.
-int64_t rows_of_table(const Graph& graph) {
-  int64_t rows = 0;
-  const bool named = std::any_of(graph.inputs.begin(), graph.inputs.end(),
-                                 [&](ValueId v) { return graph.values[v].name == "input_ids"; });
-  for (const Node& n : graph.nodes) {
-    if (!n.is("Gather") || n.in.size() != 2 || n.in[1] == kNoValue || n.attr_int("axis", 0) != 0) continue;
-    const Tensor& table = graph.values[n.in[0]].constant;
-    ValueId index = n.in[1];
-    while (graph.values[index].producer >= 0) {
-      const Node& made = graph.nodes[static_cast<size_t>(graph.values[index].producer)];
-      const bool moves = made.is("Reshape") || made.is("Cast") || made.is("Identity") || made.is("Flatten") ||
-                         made.is("Squeeze") || made.is("Unsqueeze");
-      if (!moves || made.in.empty() || made.in[0] == kNoValue) break;
-      index = made.in[0];
-    }
-    const bool by_input = std::find(graph.inputs.begin(), graph.inputs.end(), index) != graph.inputs.end() &&
-                          !dtype_is_float(graph.values[index].info.type) &&
-                          (!named || graph.values[index].name == "input_ids");
-    if (by_input && table.present() && table.rank() == 2) rows = table.dims()[0];
-  }
-  return rows;
-}
 
 // A folder without a tokenizer takes ids. That it has one which was not downloaded is worth a note.
 Status load_texts(Model::Impl& m) {
@@ -137,7 +113,7 @@ Status load_engine(Model::Impl& m, const LoadOptions& options, int64_t declared)
     return Status::error("output '" + value.name + "' " + shape_str(logits) + " has logits of " + logits[0].str() +
                          " sequences; a step computes one");
   m.vocabulary = logits.back().value();
-  if (m.files.encoder) m.source_vocabulary = rows_of_table(m.files.encoder->graph);
+  if (m.files.encoder) m.source_vocabulary = rows_of_tokens(m.files.encoder->graph);
   return Status::ok();
 }
 
@@ -469,7 +445,7 @@ Result<Model> load_model(const std::string& path, const LoadOptions& options, co
       return draft.status().or_code(Code::kBadFile).with_context("the draft");
   if (const Status loaded = load_with_context(*impl, options).or_code(Code::kUnsupportedModel); !loaded.is_ok()) {
     // A sparse encoder, say, which gives logits of tokens: it is not meant as a language model.
-    if (const Status modules = read_sentence_files(impl->folder.folder).status(); !modules.is_ok())
+    if (const Status modules = read_sentence_files(impl->folder.modules).status(); !modules.is_ok())
       return modules.or_code(Code::kBadFile).or_reason(Reason::Kind::kFile);
     std::error_code error;
     const bool by_file = !std::filesystem::is_directory(path, error);

@@ -2,6 +2,7 @@
 
 #include "base/assign.h"
 #include "pipelines/graph_files.h"
+#include "pipelines/sentence_files.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -287,10 +288,12 @@ Result<ModelFolder> open_model_folder(const fs::path& path, const std::vector<st
   if (!fs::exists(path, error))
     return Status::error(Code::kNotFound, "'" + path.string() + "': no such file or folder");
   if (fs::is_directory(path, error)) {
-    m.folder = path;
+    m.folder = transformer_folder(path);
+    m.graphs = m.modules = path;
     Result<VariantChoice> choice = VariantChoice::parse(variants);
     if (!choice.is_ok()) return choice.status().with_context(path.string());
-    const GraphFiles files(path, std::move(*choice));
+    GraphFiles files(path, *choice);
+    if (m.folder != path && files.all().empty()) files = GraphFiles(m.graphs = m.folder, *choice);
     SITU_RETURN_IF_ERROR(files.check_choice());
     if (there(path / "genai_config.json"))
       SITU_RETURN_IF_ERROR(read_genai(path / "genai_config.json", &m));
@@ -298,11 +301,11 @@ Result<ModelFolder> open_model_folder(const fs::path& path, const std::vector<st
       SITU_RETURN_IF_ERROR(find_model_file(files, &m));
   } else {
     m.model_file = path;
-    m.folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+    m.folder = m.graphs = m.modules = path.has_parent_path() ? path.parent_path() : fs::path(".");
   }
   SITU_RETURN_IF_ERROR(read_transformers(&m));
   if (m.generation.encoder_decoder && m.encoder_file.empty() && graph_of(m.model_file) == "encoder_model" &&
-      fs::is_directory(path, error) && !there(m.folder / "modules.json"))
+      fs::is_directory(path, error) && !there(m.modules / "modules.json"))
     return no_decoder(m);
   if (m.generation.encoder_decoder && m.encoder_file.empty() &&
       m.model_file.filename().string().rfind("decoder_", 0) == 0)

@@ -30,8 +30,10 @@ struct ModelFolder {
   std::filesystem::path lookup_file;               // of embeddings, which the decoder takes; empty: it takes ids
   std::vector<MediaFile> media_files;
   MediaTokens media;
-  std::filesystem::path folder;  // of tokenizer and configuration
-  std::string no_tokenizer;      // why there is no text, the beginning of a line; "": there is a tokenizer
+  std::filesystem::path folder;   // of tokenizer and configuration
+  std::filesystem::path graphs;   // where .onnx files are looked for
+  std::filesystem::path modules;  // of sentence-transformers' files, which may name another folder for the tokenizer
+  std::string no_tokenizer;       // why there is no text, the beginning of a line; "": there is a tokenizer
   InputNames names;
   int64_t context_length = 0;  // 0: not declared
   int64_t source_length = 0;   // most tokens that an encoder takes, or rows that it makes; 0: not declared

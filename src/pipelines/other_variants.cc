@@ -19,7 +19,7 @@ std::string other_variants(const ModelFolder& folder, const ModelFiles& files, c
                            bool by_file) {
   const Result<VariantChoice> choice = VariantChoice::parse(wanted);
   if (!choice.is_ok()) return "";
-  const GraphFiles there(folder.folder, *choice);
+  const GraphFiles there(folder.graphs, *choice);
   std::vector<std::string> graphs, common;
   files.each([&](const ImportedModel& m) {
     if (m.files.empty() || !lacks_operators(m.graph)) return;

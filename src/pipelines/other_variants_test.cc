@@ -25,7 +25,7 @@ class OtherVariants : public ::testing::Test {
   }
   std::string advice(const ModelFiles& files, const std::vector<std::string>& wanted, bool by_file = false) {
     ModelFolder folder;
-    folder.folder = folder_.path();
+    folder.graphs = folder_.path();
     return other_variants(folder, files, wanted, by_file);
   }
   void write(std::initializer_list<const char*> names) {

@@ -391,6 +391,17 @@ Status SentenceLayer::apply(std::vector<float>* row) const {
   return Status::ok();
 }
 
+fs::path transformer_folder(const fs::path& folder) {
+  const fs::path file = folder / "modules.json";
+  if (!there(file)) return folder;
+  const Result<Json> json = read_json_array(file);
+  if (!json.is_ok() || json->empty() || !json->front().is_object()) return folder;
+  const Json& path = field(json->front(), "path");
+  if (!path.is_string() || path == "" || !check_path(file, "", path.get<std::string>()).is_ok()) return folder;
+  const fs::path inside = folder / path.get<std::string>();
+  return there(inside / "config.json") || there(inside / "tokenizer.json") ? inside : folder;
+}
+
 Result<SentenceFiles> read_sentence_files(const fs::path& folder) {
   SentenceFiles files;
   if (there(folder / "modules.json"))

@@ -51,6 +51,9 @@ struct SentenceFiles {
   std::map<std::string, std::string> prompts;
   std::string default_prompt;
 };
+// Where the first module of `folder`/modules.json has its configuration and its tokenizer: a folder of its own, or
+// `folder`, also where the file says something else than read_sentence_files takes.
+std::filesystem::path transformer_folder(const std::filesystem::path& folder);
 // Errors name the file, the module and the field.
 Result<SentenceFiles> read_sentence_files(const std::filesystem::path& folder);
 

@@ -7,7 +7,9 @@
 #include <fstream>
 
 #include "pipelines/embedder.h"
+#include "pipelines/model_folder.h"
 #include "pipelines/safetensors.h"
+#include "text/test_models.h"
 
 namespace situ {
 namespace {
@@ -75,6 +77,36 @@ TEST(TextGraph, TellsOutputsByNameAndShape) {
   EXPECT_EQ(graph({{"last_hidden_state", rows}, {"present.0.key", rows}}).output, "last_hidden_state");
 }
 
+// Positions may be more than words.
+TEST(TextGraph, WordsAreWhatIdsIndex) {
+  Graph g;
+  std::map<std::string, ValueId> values;
+  for (const char* name : {"positions", "input_ids"}) {
+    values[name] = g.add_value(name, DType::kI64);
+    g.inputs.push_back(values[name]);
+  }
+  const auto look_up = [&](const std::string& op, const std::vector<ValueId>& in, const std::string& domain = "") {
+    Node n;
+    n.op = op;
+    n.domain = domain;
+    n.in = in;
+    n.out = {g.add_value("rows" + std::to_string(g.nodes.size()))};
+    g.add_node(n);
+    g.rebuild_links();
+    return n.out[0];
+  };
+  const ValueId places = g.add_constant("places", Tensor::allocate(DType::kF32, {512, 2})),
+                words = g.add_constant("words", Tensor::allocate(DType::kF32, {300, 2}));
+  look_up("Gather", {places, values["positions"]});
+  EXPECT_EQ(rows_of_tokens(g), 0);
+  EXPECT_EQ(text_graph(g).table_rows, 512);
+  look_up("Gather", {words, look_up("Cast", {values["input_ids"]})});
+  EXPECT_EQ(text_graph(g).table_rows, 300);
+  g.nodes.clear();
+  look_up("EmbedLayerNormalization", {values["input_ids"], kNoValue, words, places}, "com.microsoft");
+  EXPECT_EQ(text_graph(g).table_rows, 300);
+}
+
 TEST(Safetensors, ReadsHalves) {
   const auto file = std::filesystem::temp_directory_path() / "situ_sentence_files_test.safetensors";
   const std::string header = R"({"w":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}})";
@@ -87,6 +119,27 @@ TEST(Safetensors, ReadsHalves) {
   EXPECT_FALSE(read_safetensor(file, "w", {1, 2}).is_ok());
   EXPECT_FALSE(read_safetensor(file, "v", {2}).is_ok());
   std::filesystem::remove(file);
+}
+
+// Early versions of sentence-transformers save the tokenizer and the configuration in a folder of the first module.
+TEST(ModelFolder, TheFirstModuleMayHaveAFolder) {
+  for (const std::string graphs : {"0_Transformer/onnx/", "0_Transformer/", "onnx/", ""})
+    for (const std::string named : {"0_Transformer", "", "..", "1_Other"}) {
+      SCOPED_TRACE(graphs + " " + named);
+      testing::TempFolder folder;
+      folder.write("modules.json",
+                   R"([{"path": ")" + named + R"(", "type": "sentence_transformers.models.Transformer"}])");
+      folder.write("0_Transformer/config.json", R"({"max_position_embeddings": 40})");
+      folder.write(graphs + "model.onnx", "");
+      const Result<ModelFolder> opened = open_model_folder(folder.path());
+      const bool inside = named == "0_Transformer";
+      ASSERT_EQ(opened.is_ok(), inside || graphs.find("0_") == std::string::npos);
+      if (!opened.is_ok()) continue;
+      EXPECT_EQ(opened->model_file, folder.path() / (graphs + "model.onnx"));
+      EXPECT_EQ(opened->folder, inside ? folder.path() / "0_Transformer" : folder.path());
+      EXPECT_EQ(opened->modules, folder.path());
+      EXPECT_EQ(opened->context_length, inside ? 40 : 0);
+    }
 }
 
 }  // namespace

@@ -120,11 +120,16 @@ Result<MediaGraph> MediaGraph::bind(const MediaEncoder& encoder, const std::map<
   }
   SITU_RETURN_IF_ERROR(assign(&m.graph_, specialise(imported, assignment, evaluator)).with_context(encoder.name));
   Graph& graph = m.graph_;
-  std::vector<ValueId> outputs;
+  std::vector<ValueId> outputs, open;  // open: the file leaves open how wide it is, which compiling tells
   for (const ValueId v : graph.outputs) {
-    const Shape& shape = graph.values[v].info.shape;
-    if (dtype_is_float(graph.values[v].info.type) && !shape.empty() && shape.back() == Dim(width)) outputs.push_back(v);
+    const ValueInfo& info = graph.values[v].info;
+    if (!dtype_is_float(info.type)) continue;
+    if (!info.ranked || (!info.shape.empty() && !info.shape.back().is_const()))
+      open.push_back(v);
+    else if (!info.shape.empty() && info.shape.back() == Dim(width))
+      outputs.push_back(v);
   }
+  if (outputs.empty()) outputs = std::move(open);
   if (outputs.size() != 1)
     return Status::error(encoder.name + ": " + std::to_string(outputs.size()) + " of its outputs have rows of " +
                          std::to_string(width) + " numbers, as the decoder's embeddings have; one was expected");

@@ -214,7 +214,7 @@ bool never_fits(const Asked& asked) {
 // The model's folder is nobody's business but the server's.
 std::string without_paths(const Model& model, std::string message) {
   const Model::Impl& m = impl_of(model);
-  const std::string folder = m.folder.folder.string();
+  const std::string folder = m.folder.modules.string();
   for (const std::string& path : {m.file + ": ", folder + "/", folder + ": ", folder})
     for (size_t at = 0; !path.empty() && (at = message.find(path, at)) != std::string::npos;)
       message.erase(at, path.size());
