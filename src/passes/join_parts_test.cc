@@ -22,6 +22,7 @@ TEST(JoinParts, RowsSideBySide) {
   for (const Case& c : {Case{{{0, 1}, {2, 3, 4}}, true},
                         {{{-2, -1}, {0}, {1, 2}}, true},
                         {{{0, 1, 2, 3, 4}}, true},
+                        {{{-1, 0}, {1, 2, 3}}, false},
                         {{{0, 1}, {2, 3}}, false},
                         {{{0, 1, 2}, {2, 3}}, false},
                         {{{1, 0}, {2, 3, 4}}, false},
