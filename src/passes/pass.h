@@ -292,7 +292,8 @@ Tensor deferred_result(PassContext& context, const Node& node, size_t output, co
 // Errors name the node. Called after every pass.
 Status infer_shapes(PassContext&);
 // Elements of the outputs of `node` on symbols, where the node is integer arithmetic or movement.
-// Sets infos[i].content for the outputs it can tell.
-void infer_content(const Graph& graph, const Node& node, Evaluator& evaluator, std::vector<ValueInfo>& infos);
+// Sets infos[i].content for the outputs it can tell. `context`: of a graph whose inputs are bound.
+void infer_content(const Graph& graph, const Node& node, Evaluator& evaluator, std::vector<ValueInfo>& infos,
+                   const PassContext* context = nullptr);
 
 }  // namespace situ

@@ -199,9 +199,14 @@ Result<Compiled> compile(const Graph& imported, const EngineOptions& options, Pa
   std::map<int64_t, std::string> holds;
   Result<Compiled> compiled = try_compile(imported, options, packs, use, lengths, &holds);
   const Status first = compiled.status();
+  // Shorter ones have reasons of their own where a longer one only had no room.
+  const auto failed = [&] {
+    const bool room = first.code() == Code::kContextExceeded;
+    return room && !compiled.is_ok() && compiled.status().code() != Code::kContextExceeded ? compiled.status() : first;
+  };
   for (int i = 0; !compiled.is_ok() && i < kMostTries; ++i) {
     const auto next = holds.lower_bound(lengths.limit);  // behind the longest of those that are shorter
-    if (next == holds.begin()) return first;
+    if (next == holds.begin()) return failed();
     const auto [length, bound] = *std::prev(next);
     if (asked && length < wanted && first.code() == Code::kContextExceeded) return first;
     lengths.limit = length;
@@ -216,7 +221,7 @@ Result<Compiled> compile(const Graph& imported, const EngineOptions& options, Pa
           .or_reason(Reason::Kind::kSize);
     compiled->bound = bound;
   }
-  return compiled.is_ok() ? std::move(compiled) : first;
+  return compiled.is_ok() ? std::move(compiled) : failed();
 }
 
 Status with_fixed_tokens(const Graph& graph, const EngineOptions& options, const Status& problem) {
