@@ -184,6 +184,7 @@ Status check_mask(PassContext&);            // ones in the attention mask hide n
 Status read_stacks(PassContext&);           // parts of values that are stacked: those values
 Status unstack_states(PassContext&);        // states stacked in one tensor: each of its own
 Status lift_caches(PassContext&);           // caches of a fixed size, written at positions: rows are appended
+Status round_states(PassContext&);          // states that are rounded as a whole: rows that are rounded once
 Status find_states(PassContext&);           // past / present pairs from what the outputs are made of
 Status find_logits(PassContext&);           // the output as wide as the table that token ids index
 Status find_switches(PassContext&);         // tables that follow the length of the whole: a long rope's factors

@@ -224,18 +224,24 @@ Result<Compiled> compile(const Graph& imported, const EngineOptions& options, Pa
   return compiled.is_ok() ? std::move(compiled) : failed();
 }
 
-Status with_fixed_tokens(const Graph& graph, const EngineOptions& options, const Status& problem) {
+// The input of token ids, where it declares how many a step has.
+static const Value* fixed_tokens(const Graph& graph, const EngineOptions& options) {
   const std::string name = options.names.input_ids.empty() ? "input_ids" : options.names.input_ids;
-  for (const ValueId v : graph.inputs) {
-    const Value& ids = graph.values[v];
-    if (ids.name != name || ids.info.shape.size() != 2 || !ids.info.shape[1].is_const()) continue;
-    const std::string count = ids.info.shape[1].str();
-    return Status::error("input '" + name + "' " + shape_str(ids.info.shape, &graph.symbol_names()) +
-                         " declares steps of exactly " + count + (count == "1" ? " token" : " tokens") +
-                         "; prompts need any number of them. As it is, " + problem.message())
-        .because(problem.reasons());
-  }
-  return problem;
+  for (const ValueId v : graph.inputs)
+    if (const Value& ids = graph.values[v];
+        ids.name == name && ids.info.shape.size() == 2 && ids.info.shape[1].is_const())
+      return &ids;
+  return nullptr;
+}
+
+Status with_fixed_tokens(const Graph& graph, const EngineOptions& options, const Status& problem) {
+  const Value* ids = fixed_tokens(graph, options);
+  if (!ids) return problem;
+  const std::string count = ids->info.shape[1].str();
+  return Status::error("input '" + ids->name + "' " + shape_str(ids->info.shape, &graph.symbol_names()) +
+                       " declares steps of exactly " + count + (count == "1" ? " token" : " tokens") +
+                       "; prompts need any number of them. As it is, " + problem.message())
+      .because(problem.reasons());
 }
 
 Status not_of_one_decoder(const ModelFiles& files) {
@@ -344,9 +350,11 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
     both = for_any_step(std::move(*any), packs == nullptr, evaluator);
   } else {
     Result<Compiled> decode = compile(module.decode, options, packs, use(Phase::kDecode));
-    // Of the first: the others only fail in its wake.
-    const Status wrong =
-        as_first && !any.is_ok() ? with_fixed_tokens(module.decode, options, any.status()) : decode.status();
+    // Of the first: the others only fail in its wake, but where steps of one token are all that there is.
+    const Value* ids = fixed_tokens(module.decode, options);
+    const Status wrong = as_first && !any.is_ok() && !(ids && ids->info.shape[1] == Dim(1))
+                             ? with_fixed_tokens(module.decode, options, any.status())
+                             : decode.status();
     if (!decode.is_ok()) return wrong;
     const Graph& prompt = module.first ? *module.first : module.decode;
     Result<Compiled> first = Status::error("the export declares steps of one token");
