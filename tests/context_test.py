@@ -15,7 +15,7 @@ from cli_case import Run, main
 from decoder_graphs import END, LEARNED, ROTARY
 from graph_case import GraphCase
 from tiny_exports import MASKED, value
-from tiny_models import CONTEXT, HEAD_SIZE, VOCABULARY
+from tiny_models import CONTEXT, HEAD_SIZE, LAYERS, VOCABULARY
 
 LONG = [int(t) for t in np.random.default_rng(5).integers(0, VOCABULARY, CONTEXT + 1)]
 PLACES = 48  # of the caches of a fixed size
@@ -66,6 +66,42 @@ def scattered(g, past, x, out):
 def by_element(g, past, x, out):
     places = g.op("Expand", g.reshape(g.positions, 1, 1, -1, 1), g.op("Shape", x))
     g.op("ScatterElements", past, places, x, axis=2, out=out)
+
+
+def joined(g, past, x, out):
+    """What stands before and behind the rows stays."""
+    first = g.op("Slice", g.positions, g.constant([0]), g.constant([1]), g.constant([0]))
+    behind = g.op("Add", first, g.unsqueeze(g.tokens, 0))
+    parts = [g.op("Slice", past, *ends, g.constant([2])) for ends in ((g.constant([0]), first), (behind, g.constant([PLACES])))]
+    g.op("Concat", parts[0], x, parts[1], axis=2, out=out)
+
+
+def squeezed(g, past, x, out):
+    """Without the batch that the state has."""
+    by_place = [g.op("Transpose", g.op("Squeeze", t, g.constant([0])), perm=[1, 0, 2]) for t in (past, x)]
+    after = g.op("Transpose", g.op("ScatterND", by_place[0], g.unsqueeze(g.positions, 1), by_place[1]), perm=[1, 0, 2])
+    g.op("Unsqueeze", after, g.constant([0]), out=out)
+
+
+class StackedCache(ExpandedCache):
+    """K and V of all layers in one state [layers, 2, 1, G, PLACES, E]."""
+
+    def prepare(self):
+        super().prepare()
+        self.inputs.append(value("past_key_values", [LAYERS, 2, 1, self.spec.kv_heads, PLACES, HEAD_SIZE]))
+        self.grown = []
+
+    def appended(self, x, i, part):
+        layer = self.op("Gather", "past_key_values", self.constant(i), axis=0)
+        past = self.op("Gather", layer, self.constant(0 if part == "key" else 1), axis=0)
+        present = f"grown.{i}.{part}"
+        self.writes(self, past, x, present)
+        self.grown.append(self.unsqueeze(present, 0))
+        if len(self.grown) == 2 * LAYERS:
+            layers = [self.unsqueeze(self.op("Concat", *self.grown[k:k + 2], axis=0), 0) for k in range(0, len(self.grown), 2)]
+            self.op("Concat", *layers, axis=0, out="present_key_values")
+            self.outputs.append(value("present_key_values", [LAYERS, 2, 1, self.spec.kv_heads, PLACES, HEAD_SIZE]))
+        return present
 
 
 def fused_rotary(g, x):
@@ -137,6 +173,9 @@ class ContextTest(GraphCase):
             self.check_bound(folder, PLACES, ids, "state 'past_key_values.0.key'", f"has places for {PLACES}")
             folder = self.folder_of(f"{name}, beams", ExpandedCache(writes).build(), max_position_embeddings=PLACES)
             run = self.generate(folder, LONG[:5], "--beams", 3, count=6)
+            self.assertEqual((run["output_ids"], run["bytes_copied_per_token"]), (beams, 0), name)
+        for name, graph in {"joined": ExpandedCache(joined), "squeezed": ExpandedCache(squeezed), "stacked": StackedCache(scattered)}.items():
+            run = self.generate(self.folder_of(name, graph.build(), max_position_embeddings=PLACES), LONG[:5], "--beams", 3, count=6)
             self.assertEqual((run["output_ids"], run["bytes_copied_per_token"]), (beams, 0), name)
 
     def test_the_smallest_of_what_files_declare(self):

@@ -255,6 +255,10 @@ class QuantisedTest(CliTest):
                                 done.add(x)
                                 node.input[i] = x + "_dq"
                     nodes.append(node)
+                    if node.op_type == "Concat" and node.output[0].startswith("present"):  # all rows of the state
+                        out, node.output[0] = node.output[0], node.output[0] + "_rows"
+                        nodes += rounded(graph, out + "_rows", scale, dtype, zero)
+                        nodes[-1].output[0] = out
                 del graph.node[:]
                 graph.node.extend(nodes)
                 onnx.save(model, folder / "model.onnx")

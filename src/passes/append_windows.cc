@@ -171,8 +171,9 @@ class Appender {
     if (n.in.empty() || n.in[0] == kNoValue || info(n.in[0]).shape.size() != kRank) return {};
     const Dim& all = rows(n.in[0], axis);
     if (n.is("Split")) {
-      const bool alone =
-          std::all_of(n.out.begin(), n.out.end() - 1, [&](ValueId v) { return v == kNoValue || users_[v].empty(); });
+      const bool alone = std::all_of(n.out.begin(), n.out.end() - 1, [&](ValueId v) {
+        return v == kNoValue || (users_[v].empty() && !graph_.is_output(v));
+      });
       if (!alone || !is_axis(Dim(n.attr_int("axis", 0)), axis)) return {};
       return {n.out.back(), all - rows(n.out.back(), axis)};
     }

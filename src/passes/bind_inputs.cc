@@ -408,15 +408,16 @@ class Binder {
   Status bind_place(ValueId v, bool* is_place) {
     const ValueInfo& info = graph_.values[v].info;
     if (!is_integer(info.type) || !info.ranked) return Status::ok();
-    const bool batch = info.shape.size() == 1 && !info.shape[0].is_const() && info.shape[0] != tokens();
-    const bool one = info.shape.empty() || batch || (info.shape.size() == 1 && info.shape[0] == Dim(1));
+    const bool batch = !info.shape.empty() && info.shape.size() <= 2 && !info.shape[0].is_const() &&
+                       info.shape[0] != tokens() && (info.shape.size() == 1 || info.shape[1] == Dim(1));
+    const bool one = batch || (info.shape.size() <= 2 && shape_count(info.shape) == Dim(1));
     const PlaceUse use = place_use(graph_, users_, v);
     const bool counts = one && (use == PlaceUse::kLength || use == PlaceUse::kBehind),
                begins = one && !counts && use != PlaceUse::kNone;
     if (counts || begins) {
       *is_place = true;
-      if (batch) graph_.values[v].info.shape = {Dim(1)};
-      graph_.values[v].info.content = Shape{counts ? past() + tokens() : past()};
+      if (batch) graph_.values[v].info.shape[0] = Dim(1);
+      say_number(graph_, v, counts ? past() + tokens() : past());
       if (use != PlaceUse::kLength) context_.told_by_use.push_back(v);
       return Status::ok();
     }

@@ -1,5 +1,6 @@
 #include "passes/cache_places.h"
 
+#include <algorithm>
 #include <numeric>
 #include <set>
 #include <string>
@@ -24,6 +25,17 @@ bool becomes(const Graph& graph, const Users& users, ValueId v, const std::set<s
     }
   }
   return false;
+}
+
+// An input of three dims or more, or a moved one.
+bool is_moved_state(const Graph& graph, ValueId v) {
+  static const std::set<std::string> moves{"Identity", "Cast",    "Transpose", "Unsqueeze",
+                                           "Squeeze",  "Reshape", "Gather"};
+  for (const Node* n = graph.producer(v); n && n->domain.empty() && moves.count(n->op); n = graph.producer(v))
+    v = n->in[0];
+  const Value& value = graph.values[v];
+  return std::find(graph.inputs.begin(), graph.inputs.end(), v) != graph.inputs.end() &&
+         dtype_is_float(value.info.type) && value.info.shape.size() >= 3;
 }
 
 bool scatters(const Node& n) {
@@ -51,12 +63,38 @@ PlaceUse place_use(const Graph& graph, const Users& users, ValueId input) {
   if (is(differences, first)) return PlaceUse::kBehind;
   const auto index = [](const Node& n, int operand) { return operand == 1 && scatters(n) && !n.is("TensorScatter"); };
   if (is(sums, index)) return PlaceUse::kIndex;
+  // Where what stands before a step's rows ends, and what stands behind them begins.
+  const auto cut = [&](const Node& n, int operand) {
+    return (operand == 1 || operand == 2) && n.is("Slice") && is_moved_state(graph, n.in[0]);
+  };
+  if (is(sums, cut)) return PlaceUse::kCut;
   return is(sums, [](const Node& n, int) { return n.is("Equal"); }) ? PlaceUse::kEqual : PlaceUse::kNone;
 }
 
 bool is_scattered_into(const Graph& graph, const Users& users, ValueId state) {
   return becomes(graph, users, state, {"Identity", "Cast", "Transpose", "Unsqueeze", "Squeeze", "Reshape"},
                  [](const Node& n, int operand) { return operand == 0 && scatters(n); });
+}
+
+void say_number(Graph& graph, ValueId input, const Dim& number) {
+  ValueInfo& info = graph.values[input].info;
+  if (info.shape.size() < 2) {
+    info.content = Shape{number};
+    return;
+  }
+  // Content is that of vectors.
+  const std::string name = graph.values[input].name;
+  const DType type = info.type;
+  const ValueId one = graph.add_value(name + "/number", type),
+                dims = graph.add_shape(name + "/dims", Shape(info.shape));
+  graph.values[one].info = {type, true, {Dim(1)}, Shape{number}};
+  Node reshape;
+  reshape.name = name;
+  reshape.op = "Reshape";
+  reshape.opset = 14;
+  reshape.in = {one, dims};
+  reshape.out = {input};
+  graph.nodes.insert(graph.nodes.begin(), std::move(reshape));
 }
 
 void show_written(Graph& graph, ValueId mask, const Dim& length) {

@@ -16,12 +16,16 @@ enum class PlaceUse {
   kFirst,   // write_indices: the place of a step's first row
   kBehind,  // that of the row behind a step, from which something is taken away
   kIndex,   // of a scatter: the place of each row, or what they are counted from
+  kCut,     // where the rows before or behind those of a step are cut off
   kEqual,   // compared with places
 };
 PlaceUse place_use(const Graph& graph, const Users& users, ValueId input);
 
 // Whether a scatter writes into a state, or into a moved one.
 bool is_scattered_into(const Graph& graph, const Users& users, ValueId state);
+
+// Gives an input its one number, whatever its rank.
+void say_number(Graph& graph, ValueId input, const Dim& number);
 
 // Makes a mask [1, N] of an input: 1 for each of the first `length` places, which hold a token, else 0.
 void show_written(Graph& graph, ValueId mask, const Dim& length);

@@ -66,6 +66,7 @@ CacheUpdates::CacheUpdates(PassContext& context)
 std::optional<CacheUpdate> CacheUpdates::find(ValueId past, ValueId present) {
   CacheUpdate u;
   u.past = past;
+  u.present = present;
   const Shape& shape = graph_.values[past].info.shape;
   if (!shape_is_const(shape) || shape_count(shape).value() == 0 ||
       graph_.values[past].info.type != graph_.values[present].info.type)
@@ -166,21 +167,25 @@ std::string CacheUpdates::key_of(const CacheUpdate& u) const {
   return key;
 }
 
-// The axis of the past that becomes that of the places.
+// The axis of the past that becomes that of the places, and where the others go.
 bool CacheUpdates::follow_past(CacheUpdate& u) const {
   std::vector<const Node*> chain;
   for (ValueId v = u.before; v != u.past; v = chain.back()->in[0]) {
     if (!holds(graph_.values[v].info.type, graph_.values[u.past].info.type)) return false;
     chain.push_back(graph_.producer(v));
   }
-  for (size_t i = 0; i < graph_.values[u.past].info.shape.size(); ++i) {
+  const Shape& past = graph_.values[u.past].info.shape;
+  u.moved.assign(past.size(), -1);
+  bool found = false;
+  for (size_t i = 0; i < past.size(); ++i) {
     std::optional<int> axis = static_cast<int>(i);
     for (size_t k = chain.size(); k-- > 0 && axis;) axis = moved_axis(graph_, *chain[k], *axis);
-    if (!axis || *axis != u.axis || graph_.values[u.past].info.shape[i] != Dim(u.places)) continue;
+    if (axis && past[i] != Dim(1)) u.moved[i] = *axis;
+    if (found || !axis || *axis != u.axis || past[i] != Dim(u.places)) continue;
     u.past_axis = static_cast<int>(i);
-    return true;
+    found = true;
   }
-  return false;
+  return found;
 }
 
 // -- what it does

@@ -18,6 +18,7 @@ namespace situ {
 
 struct CacheUpdate {
   ValueId past = kNoValue;         // the graph's input
+  ValueId present = kNoValue;      // its output
   ValueId before = kNoValue;       // the past, moved (transposed, say): what the update reads
   ValueId after = kNoValue;        // like `before`, but for the rows that the step writes
   ValueId rows = kNoValue;         // of the step's tokens
@@ -25,6 +26,7 @@ struct CacheUpdate {
   std::set<int> nodes;             // between `before`, `rows` and `after`
   std::vector<ValueId> positions;  // what the host knows of where rows go
   int axis = 0, past_axis = 0;     // of the places, in `after` and in `past`
+  std::vector<int> moved;          // where each axis of the past is in `after`; -1: one element, or nowhere
   std::vector<int64_t> order;      // axes of `rows`, as they follow each other in `after`
   int64_t places = 0;              // N
   // Token t is written at place t % N, and at t where places end: there the cache is full.

@@ -3,6 +3,8 @@
 // Rows of one expert have one range. s and z become numbers of each choice, [S, choices, 1]: those of the expert that
 // is chosen. The rounded rows, less their zero point, are multiplied by the bytes of W_e as floats, which is exact
 // while sums are below 2^24. Who reads these as integers (a division) would compute something else.
+// Static quantisation rounds rows by constants, of which each expert has its own:
+//   DequantizeLinear(QuantizeLinear(x[rows of e], scale_e, zero_e), scale_e, zero_e)
 #include <algorithm>
 
 #include "passes/expert_rows.h"
@@ -123,6 +125,53 @@ std::optional<LiftedRows> ExpertRows::product_of_bytes(const Values& of_experts)
     weights.push_back(graph_.add_constant(n.name + "/zeros", zeros));
   }
   return emit_.product(r->rows, kNoValue, weights, {k, columns, 8, 0, ZeroPoints::kIntegers});
+}
+
+std::optional<LiftedRows> ExpertRows::rounded_and_back(const Values& of_experts) {
+  const Node back = producer(of_experts[0]);
+  const Values digits = operands(of_experts, 0);
+  const bool rounds = std::all_of(digits.begin(), digits.end(), [&](ValueId v) {
+    return v != kNoValue && graph_.producer(v, "QuantizeLinear") != nullptr;
+  });
+  if (!rounds || !alike(digits)) return no("rows go through " + back.label());
+  const Node there = producer(digits[0]);
+  const DType type = graph_.values[digits[0]].info.type;
+  const bool is_signed = type == DType::kI8 || type == DType::kI16, bytes = type == DType::kU8 || type == DType::kI8;
+  if ((!bytes && type != DType::kU16 && type != DType::kI16) || graph_.values[there.in[0]].info.type != DType::kF32)
+    return no("rows go through " + back.label());
+  // One number each, the same there and back.
+  Values numbers[2];
+  for (size_t i = 0; i < 2; ++i) {
+    const Values before = operands(digits, i + 1);
+    const Values behind = operands(of_experts, i + 1);
+    for (size_t e = 0; e < before.size(); ++e) {
+      if (before[e] == kNoValue && behind[e] == kNoValue) continue;
+      if (before[e] == kNoValue || behind[e] == kNoValue || !same_numbers({before[e], behind[e]}) ||
+          graph_.values[before[e]].constant.count() != 1 || !graph_.values[before[e]].constant.present())
+        return no(back.label() + " has another scale than what rounds its rows");
+    }
+    numbers[i] = before;
+  }
+  const auto x = lift(operands(digits, 0));
+  if (!x) return std::nullopt;
+  const bool has_zero = numbers[1][0] != kNoValue;
+  if (same_numbers(numbers[0]) && (!has_zero || same_numbers(numbers[1]))) {
+    const auto again = [&](const Node& n, ValueId v) {
+      return builder_.again(n, has_zero ? Values{v, numbers[0][0], numbers[1][0]} : Values{v, numbers[0][0]});
+    };
+    return LiftedRows{again(back, again(there, x->value)), x->per_choice, x->rest};
+  }
+  const std::vector<int64_t> ones(x->rest.size(), 1);
+  const auto chosen = [&](ValueId stack) { return builder_.op("Gather", {stack, emit_.index()}); };
+  const ValueId scales = stacked(numbers[0], ones), zeros = has_zero ? stacked(numbers[1], ones) : kNoValue;
+  if (scales == kNoValue || (has_zero && zeros == kNoValue)) return no("rows go through " + back.label());
+  const auto number = [&](float value) { return graph_.add_constant("expert_rows/number", float_scalar(value)); };
+  const float low = is_signed ? (bytes ? -128.0f : -32768.0f) : 0.0f, high = low + (bytes ? 255.0f : 65535.0f);
+  const ValueId scale = chosen(scales), zero = has_zero ? builder_.cast(chosen(zeros), DType::kF32) : number(0);
+  const ValueId q =
+      builder_.op("Add", {builder_.op("Round", {builder_.op("Div", {emit_.by_choice(*x), scale})}), zero});
+  const ValueId kept = builder_.op("Clip", {q, number(low), number(high)});
+  return LiftedRows{builder_.op("Mul", {builder_.op("Sub", {kept, zero}), scale}), true, x->rest};
 }
 
 // Added to a weight so that it is read as uint8.

@@ -132,6 +132,7 @@ std::optional<LiftedRows> ExpertRows::lift_node(const Values& of_experts) {
   if (n.is("MatMul") || n.is("Gemm")) return product(of_experts);
   if (n.is("MatMulNBits", "com.microsoft")) return product_of_digits(of_experts);
   if (n.is("MatMulInteger")) return product_of_bytes(of_experts);
+  if (n.is("DequantizeLinear")) return rounded_and_back(of_experts);
   if (n.is("DynamicQuantizeLinear") && n.out.size() == 3 && of_experts[0] == n.out[1]) {
     const auto r = rounding(of_experts);
     return r ? std::optional(LiftedRows{r->scale, true, {1}}) : std::nullopt;

@@ -113,6 +113,7 @@ class ExpertRows {
   Tensor bytes_by_column(const Tensor& stored) const;
   uint8_t bytes_middle(const Node& product) const;
   std::optional<LiftedRows> product_of_bytes(const Values& of_experts);
+  std::optional<LiftedRows> rounded_and_back(const Values& of_experts);
   Tensor numbers_of_table(const Node& product, const QuantisedMatrix& w) const;
   ValueId constant_of(const Values& values, const std::vector<int64_t>& rest, bool* per_choice);
   ValueId stacked(const Values& values, const std::vector<int64_t>& dims);

@@ -118,38 +118,51 @@ std::optional<int64_t> uniform_value(const Graph& graph, ValueId id) {
   return static_cast<int64_t>(value);
 }
 
-// The first and the last number of a Range that has a number for each new token at least, as of positions, in any
-// shape; `rank` is the one that it has to have, or 0.
-std::optional<std::pair<Dim, Dim>> ends_of_range(const Graph& graph, ValueId id, size_t rank) {
+// The first and the last number of a Range that has a number for each new token at least, or of the positions that the
+// host writes, in any shape; `rank` is the one that it has to have, or 0.
+std::optional<std::pair<Dim, Dim>> ends_of_range(const Graph& graph, const PassContext* context, ValueId id,
+                                                 size_t rank) {
+  if (id == kNoValue || (rank && graph.values[id].info.shape.size() != rank)) return std::nullopt;
   for (int moves = 0; id != kNoValue && moves < 4; ++moves) {
     const Value& v = graph.values[id];
+    if (v.info.type != DType::kI64 && v.info.type != DType::kI32) return std::nullopt;
+    if (context && v.producer < 0) {
+      const auto role = context->binding.inputs.find(id);
+      if (role == context->binding.inputs.end() || role->second != InputRole::kPositions) return std::nullopt;
+      const Dim first = context->phase == Phase::kFirst ? Dim(0) : Dim::symbol(kSymP);
+      return std::pair(first, first + v.info.shape.back() - Dim(1));
+    }
     const Node* n = graph.producer(id);
-    if (!n || (v.info.type != DType::kI64 && v.info.type != DType::kI32) || (rank && v.info.shape.size() != rank))
-      return std::nullopt;
+    if (!n) return std::nullopt;
     if (n->is("Range")) {
       const auto start = content_of(graph, *n, 0), step = content_of(graph, *n, 2);
       if (!start || !step || !v.info.shape[0].depends_on(kSymS)) return std::nullopt;
       return std::pair((*start)[0], (*start)[0] + (*step)[0] * (v.info.shape[0] - Dim(1)));
     }
-    if (!n->domain.empty() || !in(n->op, {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze"})) return std::nullopt;
+    // The one row of [1, S].
+    const bool row = n->is("Gather") && n->attr_int("axis", 0) == 0 && graph.values[n->in[0]].info.shape[0] == Dim(1) &&
+                     shape_count(graph.values[n->in[1]].info.shape) == Dim(1);
+    if (!row && (!n->domain.empty() || !in(n->op, {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze"})))
+      return std::nullopt;
     id = n->in[0];
   }
   return std::nullopt;
 }
 
-// Gather of the first or the last of such numbers.
-std::optional<Content> taken_from_range(const Graph& graph, const Node& node) {
+// Gather or Slice of the first or the last of such numbers.
+std::optional<Content> taken_from_range(const Graph& graph, const PassContext* context, const Node& node,
+                                        const ValueInfo& out) {
   const auto at = content_of(graph, node, 1);
-  const auto ends = ends_of_range(graph, node.in[0], 1);
-  if (!ends || !at || at->size() != 1) return std::nullopt;
+  const auto ends = ends_of_range(graph, context, node.in[0], 1);
+  if (!ends || !at || at->size() != 1 || shape_count(out.shape) != Dim(1)) return std::nullopt;
   if ((*at)[0] == Dim(0)) return Content{ends->first};
   if ((*at)[0] == Dim(-1)) return Content{ends->second};
   return std::nullopt;
 }
 
-std::optional<Content> reduce(const Graph& graph, const Node& node, const ValueInfo& out) {
+std::optional<Content> reduce(const Graph& graph, const PassContext* context, const Node& node, const ValueInfo& out) {
   if (shape_count(out.shape) != Dim(1)) return std::nullopt;
-  if (const auto ends = ends_of_range(graph, node.in[0], 0); ends && in(node.op, {"ReduceMax", "ReduceMin"}))
+  if (const auto ends = ends_of_range(graph, context, node.in[0], 0); ends && in(node.op, {"ReduceMax", "ReduceMin"}))
     return Content{node.op == "ReduceMax" ? dim_max(ends->first, ends->second) : dim_min(ends->first, ends->second)};
   if (node.op == "ReduceSum" && !content_of(graph, node, 0)) {
     const auto value = uniform_value(graph, node.in[0]);
@@ -202,7 +215,8 @@ std::optional<Content> elementwise(const Graph& graph, const Node& node, const V
   return result;
 }
 
-void find_content(const Graph& graph, const Node& node, Evaluator& evaluator, std::vector<ValueInfo>& infos) {
+void find_content(const Graph& graph, const PassContext* context, const Node& node, Evaluator& evaluator,
+                  std::vector<ValueInfo>& infos) {
   if (!node.domain.empty() || infos.empty()) return;
   for (const ValueInfo& info : infos) {
     const bool integer = info.type == DType::kI64 || info.type == DType::kI32 || info.type == DType::kBool;
@@ -225,11 +239,11 @@ void find_content(const Graph& graph, const Node& node, Evaluator& evaluator, st
     return;
   }
   if (in(node.op, {"ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin"})) {
-    infos[0].content = reduce(graph, node, infos[0]);
+    infos[0].content = reduce(graph, context, node, infos[0]);
     return;
   }
-  if (node.op == "Gather" && !content_of(graph, node, 0)) {
-    infos[0].content = taken_from_range(graph, node);
+  if (in(node.op, {"Gather", "Slice"}) && !content_of(graph, node, 0)) {
+    infos[0].content = taken_from_range(graph, context, node, infos[0]);
     if (infos[0].content) return;
   }
   if (moves(node)) {
@@ -242,8 +256,9 @@ void find_content(const Graph& graph, const Node& node, Evaluator& evaluator, st
 
 }  // namespace
 
-void infer_content(const Graph& graph, const Node& node, Evaluator& evaluator, std::vector<ValueInfo>& infos) {
-  find_content(graph, node, evaluator, infos);
+void infer_content(const Graph& graph, const Node& node, Evaluator& evaluator, std::vector<ValueInfo>& infos,
+                   const PassContext* context) {
+  find_content(graph, context, node, evaluator, infos);
   for (ValueInfo& info : infos)
     if (wraps(info)) info.content.reset();  // the step computes it
 }

@@ -342,7 +342,7 @@ Status infer_all(PassContext& context) {
       continue;
     }
     try {
-      infer_content(graph, node, context.evaluator, infos);
+      infer_content(graph, node, context.evaluator, infos, &context);
     } catch (const DimTooLong&) {  // the step computes it
       for (ValueInfo& info : infos) info.content.reset();
     }

@@ -16,6 +16,7 @@
 #include <set>
 
 #include "passes/builder.h"
+#include "passes/cache_append.h"
 #include "passes/cache_update.h"
 #include "passes/mask.h"
 #include "passes/turning_points.h"
@@ -553,6 +554,7 @@ class CacheLifter {
 
   Status apply() {
     Builder builder(graph_);
+    CacheAppender appender(context_, builder);
     for (const CacheUpdate& c : caches_) {
       Shape& rows = graph_.values[c.past].info.shape;
       rows[static_cast<size_t>(c.past_axis)] = past();
@@ -565,7 +567,7 @@ class CacheLifter {
       Node& n = nodes[i];
       const int index = static_cast<int>(i);
       if (const auto it = updates_.find(index); it != updates_.end()) {
-        append(builder, n, *it->second);
+        appender.append(n, *it->second);
         continue;
       }
       if (inside_.count(index) || fixed_.count(index)) continue;
@@ -604,24 +606,6 @@ class CacheLifter {
     SITU_RETURN_IF_ERROR(builder.finish());
     graph_.remove_dead_nodes();
     return Status::ok();
-  }
-
-  // after = Concat(before, rows as `after` has them)
-  void append(Builder& b, const Node& n, const CacheUpdate& c) {
-    b.start(n);
-    ValueId rows = c.rows;
-    const Shape own = shape(rows);
-    Shape target = shape(c.after), moved;
-    target[static_cast<size_t>(c.axis)] = tokens();
-    bool sorted = true;
-    for (size_t i = 0; i < c.order.size(); ++i) {
-      sorted = sorted && c.order[i] == static_cast<int64_t>(i);
-      moved.push_back(own[static_cast<size_t>(c.order[i])]);
-    }
-    if (!sorted) rows = b.transpose(rows, c.order);
-    if (!(moved == target)) rows = b.op("Reshape", {rows, graph_.add_shape("cache/row", target)});
-    b.op("Concat", {c.before, rows}, c.after);
-    b.last().set_int("axis", c.axis);
   }
 
   // [S, P + S] of bool: the last tokens that each token sees; 0: all up to itself.

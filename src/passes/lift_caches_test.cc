@@ -67,7 +67,7 @@ class CacheGraph : public test::TestGraph {
     const int64_t rank = static_cast<int64_t>(graph_.values[past[0]].info.shape.size());
     const size_t axis = rank == 3 ? 1 : 2;
     if (graph_.values[past[0]].info.shape[axis] != P()) return false;
-    EXPECT_EQ(graph_.values[present[0]].info.shape[axis], P() + S());
+    EXPECT_EQ(graph_.values[graph_.outputs[1]].info.shape[axis], P() + S());
     Prober was(before, at.binding, at.evaluator), is(graph_, at.binding, at.evaluator);
     for (auto [tokens, past_tokens] : {std::pair<int64_t, int64_t>{1, 0}, {3, 0}, {2, 5}, {1, kPlaces - 1}, {5, 4}}) {
       std::map<ValueId, Tensor> a, b;
@@ -140,12 +140,28 @@ ValueId rank3(CacheGraph& g, ValueId past, ValueId rows) {
   return g.op("Transpose", {g.op("ScatterND", {front, g.column(), x})}, {}, {1, 0, 2});
 }
 
+// What stands before and behind the rows stays.
+ValueId joined(CacheGraph& g, ValueId past, ValueId rows) {
+  const ValueId first = g.op("Slice", {g.position, g.integers({0}), g.integers({1}), g.integers({0})}),
+                last = g.op("ReduceMax", {g.position}, {{"keepdims", 1}});
+  const auto cut = [&](ValueId begin, ValueId end) { return g.op("Slice", {past, begin, end, g.integers({2})}); };
+  const ValueId behind = cut(g.op("Add", {last, g.integer(1)}), g.integers({INT64_MAX}));
+  return g.op("Concat", {cut(g.integers({0}), first), rows, behind}, {{"axis", 2}});
+}
+// Updated without the batch that the state has.
+ValueId squeezed(CacheGraph& g, ValueId past, ValueId rows) {
+  const auto by_place = [&](ValueId x) {
+    return g.op("Transpose", {g.op("Squeeze", {x, g.integers({0})})}, {}, {1, 0, 2});
+  };
+  const ValueId after = g.op("ScatterND", {by_place(past), g.column(), by_place(rows)});
+  return g.unsqueeze(g.op("Transpose", {after}, {}, {1, 0, 2}), 0);
+}
+
 TEST(LiftCaches, RowsAreAppendedHoweverTheyAreWritten) {
-  const std::map<std::string, CacheGraph::Writes> ways{{"ScatterND", scatter_nd},
-                                                       {"ScatterElements", scatter_elements},
-                                                       {"index_put", index_put},
-                                                       {"chosen", chosen},
-                                                       {"added", added}};
+  const std::map<std::string, CacheGraph::Writes> ways{{"ScatterND", scatter_nd}, {"ScatterElements", scatter_elements},
+                                                       {"index_put", index_put},  {"chosen", chosen},
+                                                       {"added", added},          {"joined", joined},
+                                                       {"squeezed", squeezed}};
   for (const auto& [name, writes] : ways) {
     SCOPED_TRACE(name);
     EXPECT_TRUE(CacheGraph(writes, causal).lift());

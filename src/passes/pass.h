@@ -184,6 +184,7 @@ Status check_mask(PassContext&);            // ones in the attention mask hide n
 Status read_stacks(PassContext&);           // parts of values that are stacked: those values
 Status unstack_states(PassContext&);        // states stacked in one tensor: each of its own
 Status lift_caches(PassContext&);           // caches of a fixed size, written at positions: rows are appended
+Status round_states(PassContext&);          // states that are rounded as a whole: rows that are rounded once
 Status find_states(PassContext&);           // past / present pairs from what the outputs are made of
 Status find_logits(PassContext&);           // the output as wide as the table that token ids index
 Status find_switches(PassContext&);         // tables that follow the length of the whole: a long rope's factors
@@ -293,7 +294,8 @@ Tensor deferred_result(PassContext& context, const Node& node, size_t output, co
 // Errors name the node. Called after every pass.
 Status infer_shapes(PassContext&);
 // Elements of the outputs of `node` on symbols, where the node is integer arithmetic or movement.
-// Sets infos[i].content for the outputs it can tell.
-void infer_content(const Graph& graph, const Node& node, Evaluator& evaluator, std::vector<ValueInfo>& infos);
+// Sets infos[i].content for the outputs it can tell. `context`: of a graph whose inputs are bound.
+void infer_content(const Graph& graph, const Node& node, Evaluator& evaluator, std::vector<ValueInfo>& infos,
+                   const PassContext* context = nullptr);
 
 }  // namespace situ

@@ -30,6 +30,7 @@ const std::vector<Pass>& pass_list() {
       {"read_stacks", read_stacks, PassUse::kOptional, Reason::Kind::kState},
       {"unstack_states", unstack_states, PassUse::kAlways, Reason::Kind::kState},
       {"lift_caches", lift_caches, PassUse::kAlways, Reason::Kind::kState},
+      {"round_states", round_states, PassUse::kAlways, Reason::Kind::kState},
       {"find_states", find_states, PassUse::kAlways, Reason::Kind::kState},
       {"find_logits", find_logits, PassUse::kAlways},
       {"find_switches", find_switches, PassUse::kAlways},

@@ -243,7 +243,7 @@ class Pusher {
     } else if (packed.is("MatMulNBits", "com.microsoft")) {
       SITU_RETURN_IF_ERROR(emit_nbits(builder, packed, part, &y));
     } else if (packed.is("IntegerMatMul", "situ")) {
-      y = emit_integer(builder, packed, part);
+      SITU_RETURN_IF_ERROR(emit_integer(builder, packed, part, &y));
     } else {
       y = emit_matmul(builder, packed, part);
     }
@@ -283,29 +283,27 @@ class Pusher {
   }
 
   // Columns of the weight, and of what it has for each column.
-  ValueId emit_integer(Builder& builder, const Node& packed, const Selection& part) {
+  Status emit_integer(Builder& builder, const Node& packed, const Selection& part, ValueId* y) {
     const int64_t k = packed.attr_int("K", 0), n = packed.attr_int("N", 0);
-    int64_t count = 1;
+    const Result<Tensor> columns = columns_of(part, n);
+    if (!columns.is_ok()) return columns.status();
+    const int64_t count = columns->count();
     std::vector<ValueId> in = packed.in;
-    for (size_t i : {1, 2, 4}) {
+    for (const size_t i : {1, 2, 4}) {
       if (i >= in.size() || in[i] == kNoValue || (i != 1 && graph_.values[in[i]].info.shape != Shape{Dim(n)})) continue;
-      const DType type = graph_.values[in[i]].info.type;
-      const ValueId columns = select(builder, in[i], part);
-      if (i == 1)
-        for (const Dim& d :
-             Shape(graph_.values[columns].info.shape.begin() + 1, graph_.values[columns].info.shape.end()))
-          count *= d.value();
-      const Shape flat = i == 1 ? Shape{Dim(k), Dim(count)} : Shape{Dim(count)};
-      in[i] = builder.reshape(columns, shape_values(flat));
-      graph_.values[in[i]].info = {type, true, flat, {}};
+      const Tensor& t = graph_.values[in[i]].constant;
+      if (!t.present())
+        return Status::error(packed.label() + ": operand " + std::to_string(i) + " cannot be split by columns");
+      in[i] = graph_.add_constant(graph_.values[in[i]].name + "/columns",
+                                  i == 1 ? gathered(t, {k, n}, 1, *columns) : gathered(t, {n}, 0, *columns));
     }
-    const ValueId y = builder.op("IntegerMatMul", in, kNoValue, "situ");
+    *y = builder.op("IntegerMatMul", in, kNoValue, "situ");
     builder.last().attrs = packed.attrs;
     builder.last().set_int("N", count);
     Shape shape = graph_.values[packed.in[0]].info.shape;
     shape.back() = Dim(count);
-    graph_.values[y].info = {DType::kF32, true, shape, {}};
-    return y;
+    graph_.values[*y].info = {DType::kF32, true, shape, {}};
+    return Status::ok();
   }
 
   // Rows of the quantised weight: views of the constants where they stand side by side, else gathered when they are
@@ -332,7 +330,7 @@ class Pusher {
         dims[0] = count;
       const Tensor rows =
           side_by_side ? Tensor::borrow(t.type(), dims, t.view().data + begin * row * dtype_bytes(t.type()), t.owner())
-                       : gathered(t, n, *columns, dims);
+                       : gathered(t, {n, row}, 0, *columns).reshaped(dims);
       in[i] = graph_.add_constant(graph_.values[in[i]].name + "/rows_" + std::to_string(begin), rows);
     }
     *y = builder.op("MatMulNBits", in, kNoValue, "com.microsoft");
@@ -362,18 +360,18 @@ class Pusher {
     return (*found)[part.output];
   }
 
-  // Those rows of `n` in t.
-  Tensor gathered(const Tensor& t, int64_t n, const Tensor& columns, const std::vector<int64_t>& dims) {
+  // Those elements of t, as [dims], along an axis.
+  Tensor gathered(const Tensor& t, std::vector<int64_t> dims, int64_t axis, const Tensor& columns) {
     Node gather;
     gather.op = "Gather";
     gather.opset = 13;
     gather.def = find_op("", "Gather", 13);
     gather.in = {0, 1};
     gather.out = {0};
-    gather.set_int("axis", 0);
-    const Tensor rows = t.reshaped({n, t.count() / n}), numbers = columns.reshaped({columns.count()});
-    return deferred_result(context_, gather, 0, {rows, numbers}, t.type(), {columns.count(), t.count() / n})
-        .reshaped(dims);
+    gather.set_int("axis", axis);
+    const Tensor whole = t.reshaped(dims), numbers = columns.reshaped({columns.count()});
+    dims[static_cast<size_t>(axis)] = columns.count();
+    return deferred_result(context_, gather, 0, {whole, numbers}, t.type(), dims);
   }
 
   PassContext& context_;

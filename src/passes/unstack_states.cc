@@ -90,18 +90,23 @@ class Unstacker {
     return shape;
   }
 
-  // The part that `v` begins with: back through what appends to it, moves its axes or stacks it. -1: another value.
-  int64_t continued_part(ValueId v, const Parts& read) const {
-    while (true) {
-      if (const auto part = read.find(v); part != read.end()) return part->second;
-      const Node* n = graph_.producer(v);
-      const bool passes = n && n->domain.empty() &&
-                          (n->op == "Concat" || n->op == "Unsqueeze" || n->op == "Squeeze" || n->op == "Reshape" ||
-                           n->op == "Transpose" || n->op == "Cast" || n->op == "Identity" || n->op == "Gather" ||
-                           n->op == "Slice" || n->op == "Split");
-      if (!passes) return -1;
-      v = n->in[0];
-    }
+  // The part that `v` continues: back through what appends to it or writes into it, moves its axes or stacks it. -1:
+  // another value.
+  int64_t continued_part(ValueId v, const Parts& read, int hops = 0) const {
+    constexpr int kMostHops = 32;
+    if (const auto part = read.find(v); part != read.end()) return part->second;
+    const Node* n = graph_.producer(v);
+    if (!n || !n->domain.empty() || hops == kMostHops) return -1;
+    const auto is = [&](std::initializer_list<const char*> names) {
+      return std::any_of(names.begin(), names.end(), [&](const char* name) { return n->op == name; });
+    };
+    if (is({"Concat", "Unsqueeze", "Squeeze", "Reshape", "Transpose", "Cast", "Identity", "Gather", "Slice", "Split",
+            "ScatterND", "ScatterElements", "TensorScatter"}))
+      return continued_part(n->in[0], read, hops + 1);
+    int64_t found = -1;
+    for (size_t i = is({"Where"}) ? 1 : 0; i < n->in.size() && found < 0 && is({"Where", "Add", "Mul"}); ++i)
+      found = continued_part(n->in[i], read, hops + 1);
+    return found;
   }
 
   bool unstack(ValueId past, size_t output) {

@@ -199,9 +199,14 @@ Result<Compiled> compile(const Graph& imported, const EngineOptions& options, Pa
   std::map<int64_t, std::string> holds;
   Result<Compiled> compiled = try_compile(imported, options, packs, use, lengths, &holds);
   const Status first = compiled.status();
+  // Shorter ones have reasons of their own where a longer one only had no room.
+  const auto failed = [&] {
+    const bool room = first.code() == Code::kContextExceeded;
+    return room && !compiled.is_ok() && compiled.status().code() != Code::kContextExceeded ? compiled.status() : first;
+  };
   for (int i = 0; !compiled.is_ok() && i < kMostTries; ++i) {
     const auto next = holds.lower_bound(lengths.limit);  // behind the longest of those that are shorter
-    if (next == holds.begin()) return first;
+    if (next == holds.begin()) return failed();
     const auto [length, bound] = *std::prev(next);
     if (asked && length < wanted && first.code() == Code::kContextExceeded) return first;
     lengths.limit = length;
@@ -216,21 +221,27 @@ Result<Compiled> compile(const Graph& imported, const EngineOptions& options, Pa
           .or_reason(Reason::Kind::kSize);
     compiled->bound = bound;
   }
-  return compiled.is_ok() ? std::move(compiled) : first;
+  return compiled.is_ok() ? std::move(compiled) : failed();
+}
+
+// The input of token ids, where it declares how many a step has.
+static const Value* fixed_tokens(const Graph& graph, const EngineOptions& options) {
+  const std::string name = options.names.input_ids.empty() ? "input_ids" : options.names.input_ids;
+  for (const ValueId v : graph.inputs)
+    if (const Value& ids = graph.values[v];
+        ids.name == name && ids.info.shape.size() == 2 && ids.info.shape[1].is_const())
+      return &ids;
+  return nullptr;
 }
 
 Status with_fixed_tokens(const Graph& graph, const EngineOptions& options, const Status& problem) {
-  const std::string name = options.names.input_ids.empty() ? "input_ids" : options.names.input_ids;
-  for (const ValueId v : graph.inputs) {
-    const Value& ids = graph.values[v];
-    if (ids.name != name || ids.info.shape.size() != 2 || !ids.info.shape[1].is_const()) continue;
-    const std::string count = ids.info.shape[1].str();
-    return Status::error("input '" + name + "' " + shape_str(ids.info.shape, &graph.symbol_names()) +
-                         " declares steps of exactly " + count + (count == "1" ? " token" : " tokens") +
-                         "; prompts need any number of them. As it is, " + problem.message())
-        .because(problem.reasons());
-  }
-  return problem;
+  const Value* ids = fixed_tokens(graph, options);
+  if (!ids) return problem;
+  const std::string count = ids->info.shape[1].str();
+  return Status::error("input '" + ids->name + "' " + shape_str(ids->info.shape, &graph.symbol_names()) +
+                       " declares steps of exactly " + count + (count == "1" ? " token" : " tokens") +
+                       "; prompts need any number of them. As it is, " + problem.message())
+      .because(problem.reasons());
 }
 
 Status not_of_one_decoder(const ModelFiles& files) {
@@ -339,9 +350,11 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
     both = for_any_step(std::move(*any), packs == nullptr, evaluator);
   } else {
     Result<Compiled> decode = compile(module.decode, options, packs, use(Phase::kDecode));
-    // Of the first: the others only fail in its wake.
-    const Status wrong =
-        as_first && !any.is_ok() ? with_fixed_tokens(module.decode, options, any.status()) : decode.status();
+    // Of the first: the others only fail in its wake, but where steps of one token are all that there is.
+    const Value* ids = fixed_tokens(module.decode, options);
+    const Status wrong = as_first && !any.is_ok() && !(ids && ids->info.shape[1] == Dim(1))
+                             ? with_fixed_tokens(module.decode, options, any.status())
+                             : decode.status();
     if (!decode.is_ok()) return wrong;
     const Graph& prompt = module.first ? *module.first : module.decode;
     Result<Compiled> first = Status::error("the export declares steps of one token");
