@@ -109,5 +109,78 @@ TEST(RecogniseFunctions, WhatIsNotRoundedIsNot) {
   EXPECT_EQ(f.recognised(Functions::tanh(0.797f, 0.044715f)), "");
 }
 
+// A chunk of four rows of which a step of one token has one, the others padding; y and the state behind it:
+//   c = g_1 + .. + g_t,  y = (q k' exp(c_t - c_s), s <= t) v + exp(c) q h,  h' = exp(c_4) h + (k exp(c_4 - c))' v
+class Chunk {
+ public:
+  static constexpr int64_t kHeads = 2, kKeys = 3, kValues = 5, kRows = 4;
+
+  explicit Chunk(bool by_key) {
+    state = g.input("state", {Dim(1), Dim(kHeads), Dim(kKeys), Dim(kValues)});
+    const ValueId q = padded(rows("q", kKeys)), k = padded(rows("k", kKeys)), v = padded(rows("v", kValues));
+    const ValueId gate = padded(rows("g", 1));  // [1, H, R, 1]
+    const ValueId c = g.op("CumSum", {gate, g.integer(2)});
+    const ValueId last = g.op("Slice", {c, g.integers({-1}), g.integers({kRows}), g.integers({2})});
+    Tensor later = Tensor::allocate(DType::kF32, {kRows, kRows});
+    for (int64_t i = 0; i < kRows; ++i)
+      for (int64_t j = i + 1; j < kRows; ++j) later.view().as<float>()[i * kRows + j] = -1e9f;
+    const ValueId between = g.op("Sub", {c, turned(c)});
+    const ValueId decay = g.op("Exp", {g.op("Add", {between, g.constant(later)})});
+    const ValueId scores = g.op("Mul", {g.op("MatMul", {q, turned(k)}), decay});
+    const ValueId before = g.op("Mul", {g.op("MatMul", {q, state}), g.op("Exp", {c})});
+    const ValueId all = g.op("Add", {g.op("MatMul", {scores, v}), before});
+    y = g.op("Slice", {all, g.integers({0}), g.integers({1}), g.integers({2})});
+    const ValueId left = g.op("Mul", {k, g.op("Exp", {g.op("Sub", {last, c})})});
+    const ValueId added = g.op("MatMul", {turned(left), v});
+    // Not the recurrence: what is kept of a key is not what others keep.
+    const ValueId keeps = by_key ? g.op("Add", {last, g.floats_of({0, -1, -2}, {3, 1})}) : last;
+    present = g.op("Add", {g.op("Mul", {state, g.op("Exp", {keeps})}), added});
+    g.graph_.outputs = {y, present};
+  }
+  ValueId rows(const std::string& name, int64_t width) {
+    leaves.push_back(g.input(name, {Dim(1), Dim(1), Dim(kHeads * width)}));
+    return g.op("Transpose", {g.op("Reshape", {leaves.back(), g.integers({1, 1, kHeads, width})})}, {}, {0, 2, 1, 3});
+  }
+  ValueId padded(ValueId x) { return g.op("Pad", {x, g.integers({0, 0, 0, 0, 0, 0, kRows - 1, 0})}); }
+  ValueId turned(ValueId x) { return g.op("Transpose", {x}, {}, {0, 1, 3, 2}); }
+
+  TestGraph g;
+  std::vector<ValueId> leaves;
+  ValueId state = kNoValue, y = kNoValue, present = kNoValue;
+};
+
+TEST(RecogniseRecurrence, OfOneTokenInAPaddedChunk) {
+  for (const bool by_key : {false, true}) {
+    Chunk chunk(by_key);
+    Graph& graph = chunk.g.graph_;
+    test::TestContext at(graph, 64);
+    at.context.phase = Phase::kDecode;
+    at.binding.inputs[chunk.state] = InputRole::kState;
+    at.binding.states = {StatePair{chunk.state, chunk.present, StateRule::kReplace}};
+    chunk.g.infer(at.context);
+    const Graph before = graph;
+    const Status passed = recognise_recurrence(at.context);
+    ASSERT_TRUE(passed.is_ok()) << passed.message();
+    const auto count = [&](const char* op, const char* domain) {
+      return std::count_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& n) { return n.is(op, domain); });
+    };
+    EXPECT_EQ(count("LinearAttention", "situ"), by_key ? 0 : 1);
+    EXPECT_EQ(count("Pad", "") == 0, !by_key);
+    if (by_key) continue;
+    chunk.g.infer(at.context);
+    Prober was(before, at.binding, at.evaluator), is(graph, at.binding, at.evaluator);
+    std::map<ValueId, Tensor> numbers;
+    std::vector<ValueId> leaves = chunk.leaves;
+    leaves.push_back(chunk.state);
+    for (const ValueId v : leaves) numbers[v] = was.random(was.dims(v, 1, 0), static_cast<uint32_t>(v));
+    for (const ValueId out : {chunk.y, chunk.present}) {
+      const std::vector<double> wanted = was.evaluate(out, numbers, 1, 0)->to_f64(),
+                                found = is.evaluate(out, numbers, 1, 0)->to_f64();
+      ASSERT_EQ(wanted.size(), found.size());
+      for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(wanted[i], found[i], 1e-5);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace situ

@@ -10,6 +10,7 @@
 #include "passes/gathers_to_views.h"
 #include "passes/part.h"
 #include "passes/pass.h"
+#include "passes/scatter_ranges.h"
 
 namespace situ {
 namespace {
@@ -226,25 +227,40 @@ void scatter_to_concat(Graph& graph) {
   }
 }
 
+// The number that a constant, or what repeats one, has throughout.
+std::optional<Tensor> repeated_number(const Graph& graph, ValueId v) {
+  const Tensor& constant = graph.values[v].constant;
+  if (!constant.present()) {
+    const Node* expand = graph.producer(v, "Expand");
+    const Tensor number = expand ? graph.values[expand->in[0]].constant : Tensor();
+    return number.present() && number.count() == 1 ? std::optional(number.reshaped({1})) : std::nullopt;
+  }
+  const int64_t size = dtype_bytes(constant.type()), bytes = constant.count() * size;
+  if (size == 0 || constant.count() == 0 || !constant.contiguous()) return std::nullopt;
+  const std::byte* const first = constant.view().data;
+  if (!std::equal(first + size, first + bytes, first)) return std::nullopt;
+  return Tensor::borrow(constant.type(), {1}, first, std::make_shared<Tensor>(constant));
+}
+
 // One number, repeated, of which an update (a scatter) changes some: computed where the result is, since a view of one
-// number is no place.
+// number, or a constant, is no place.
 Status fill_for_updates(Graph& graph) {
   Builder builder(graph);
   for (Node n : graph.nodes) {
-    const Node* expand =
-        n.def && n.def->placement == Placement::kUpdate && n.has_input(0) ? graph.producer(n.in[0], "Expand") : nullptr;
-    if (expand) {
-      const ValueInfo info = graph.values[n.in[0]].info;
-      const Tensor number = graph.values[expand->in[0]].constant;
-      if (info.ranked && number.present() && number.count() == 1) {
-        builder.start(n);
-        n.in[0] = builder.op("ConstantOfShape", {graph.add_shape(n.name + "/dims", info.shape)});
-        Attribute value;
-        value.kind = Attribute::Kind::kTensor;
-        value.tensor = number.reshaped({1});
-        builder.last().attrs["value"] = value;
-        graph.values[n.in[0]].info = info;
-      }
+    const std::optional<Tensor> number = n.def && n.def->placement == Placement::kUpdate && n.has_input(0)
+                                             ? repeated_number(graph, n.in[0])
+                                             : std::nullopt;
+    if (number && graph.values[n.in[0]].info.ranked) {
+      ValueInfo info = graph.values[n.in[0]].info;
+      info.content.reset();
+      builder.start(n);
+      n.in[0] = builder.op("ConstantOfShape", {graph.add_shape(n.name + "/dims", info.shape)});
+      Attribute value;
+      value.kind = Attribute::Kind::kTensor;
+      value.tensor = *number;
+      builder.last().attrs["value"] = value;
+      builder.last().computed_in_place = true;
+      graph.values[n.in[0]].info = info;
     }
     builder.keep(std::move(n));
   }
@@ -389,6 +405,7 @@ Status simplify(PassContext& context) {
   gather_to_squeeze(graph);
   SITU_RETURN_IF_ERROR(gathers_of_one_number(context));
   SITU_RETURN_IF_ERROR(gathers_to_views(graph));
+  SITU_RETURN_IF_ERROR(scatter_ranges(context));
   SITU_RETURN_IF_ERROR(fill_for_updates(graph));
   SITU_RETURN_IF_ERROR(scatter_to_where(graph));
   softmax_as_it_is(graph);

@@ -219,18 +219,24 @@ Result<Compiled> compile(const Graph& imported, const EngineOptions& options, Pa
   return compiled.is_ok() ? std::move(compiled) : first;
 }
 
-Status with_fixed_tokens(const Graph& graph, const EngineOptions& options, const Status& problem) {
+// The token ids of steps of a fixed number of tokens; null: of any number.
+static const Value* ids_of_fixed_steps(const Graph& graph, const EngineOptions& options) {
   const std::string name = options.names.input_ids.empty() ? "input_ids" : options.names.input_ids;
   for (const ValueId v : graph.inputs) {
     const Value& ids = graph.values[v];
-    if (ids.name != name || ids.info.shape.size() != 2 || !ids.info.shape[1].is_const()) continue;
-    const std::string count = ids.info.shape[1].str();
-    return Status::error("input '" + name + "' " + shape_str(ids.info.shape, &graph.symbol_names()) +
-                         " declares steps of exactly " + count + (count == "1" ? " token" : " tokens") +
-                         "; prompts need any number of them. As it is, " + problem.message())
-        .because(problem.reasons());
+    if (ids.name == name && ids.info.shape.size() == 2 && ids.info.shape[1].is_const()) return &ids;
   }
-  return problem;
+  return nullptr;
+}
+
+Status with_fixed_tokens(const Graph& graph, const EngineOptions& options, const Status& problem) {
+  const Value* ids = ids_of_fixed_steps(graph, options);
+  if (!ids) return problem;
+  const std::string count = ids->info.shape[1].str();
+  return Status::error("input '" + ids->name + "' " + shape_str(ids->info.shape, &graph.symbol_names()) +
+                       " declares steps of exactly " + count + (count == "1" ? " token" : " tokens") +
+                       "; prompts need any number of them. As it is, " + problem.message())
+      .because(problem.reasons());
 }
 
 Status not_of_one_decoder(const ModelFiles& files) {
@@ -339,9 +345,12 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
     both = for_any_step(std::move(*any), packs == nullptr, evaluator);
   } else {
     Result<Compiled> decode = compile(module.decode, options, packs, use(Phase::kDecode));
-    // Of the first: the others only fail in its wake.
-    const Status wrong =
-        as_first && !any.is_ok() ? with_fixed_tokens(module.decode, options, any.status()) : decode.status();
+    // Of the first, the others only fail in its wake; but steps of one token are all that some exports are meant for.
+    const Value* ids = ids_of_fixed_steps(module.decode, options);
+    const bool alone = !decode.is_ok() && ids && ids->info.shape[1] == Dim(1);
+    const Status wrong = as_first && !any.is_ok()
+                             ? with_fixed_tokens(module.decode, options, alone ? decode.status() : any.status())
+                             : decode.status();
     if (!decode.is_ok()) return wrong;
     const Graph& prompt = module.first ? *module.first : module.decode;
     Result<Compiled> first = Status::error("the export declares steps of one token");
