@@ -123,9 +123,12 @@ TEST(Simplify, WhatIsThereAlreadyIsNotWritten) {
   for (const bool same : {true, false}) {
     StackGraph g;
     const ValueId row = g.fresh({Dim(1), Dim(1), Dim(5)}), other = same ? row : g.fresh({Dim(1), Dim(1), Dim(5)});
-    const auto three = [&](ValueId x) { return g.op("Expand", {x, g.integers({3, 1, 5})}); };
-    const ValueId data = g.op("Transpose", {g.part(three(row), 0)}, {}, {1, 0});
-    const ValueId taken = g.op("Slice", {g.op("Transpose", {g.part(three(other), 2)}, {}, {1, 0}), g.integers({1}),
+    const ValueId factors = g.floats_of({1, 2, 3, 4, 5}, {5});
+    const auto repeated = [&](ValueId x) { return g.op("Expand", {x, g.integers({3, 1, 5})}); };
+    const ValueId rows = g.op("Mul", {repeated(row), factors}),
+                  others = same ? rows : g.op("Mul", {repeated(other), factors});
+    const ValueId data = g.op("Transpose", {g.part(rows, 0)}, {}, {1, 0});
+    const ValueId taken = g.op("Slice", {g.op("Transpose", {g.part(others, 2)}, {}, {1, 0}), g.integers({1}),
                                          g.integers({5}), g.integers({0}), g.integers({3})});
     g.graph_.outputs = {g.op("Neg", {g.op("ScatterND", {data, g.places({1, 4}, {2, 1}), taken})})};
     EXPECT_EQ(g.left("ScatterND", simplify), same ? 0 : 1);

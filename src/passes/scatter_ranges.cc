@@ -11,18 +11,13 @@
 namespace situ {
 namespace {
 
-constexpr int64_t kMostTraced = 4096;  // elements whose way is followed one by one
+constexpr int64_t kMostTraced = 4096;  // elements whose way is followed one by one,
+constexpr int kMostSteps = 32;         // through so many nodes
 
 bool is_scatter(const Node& n) {
   return (n.is("ScatterND") || n.is("ScatterElements")) && n.in.size() == 3 &&
          n.attr_string("reduction", "none") == "none";
 }
-
-// Which elements of another value a value consists of: [dims of it], places in the other one.
-struct Origin {
-  ValueId of = kNoValue;
-  Tensor places;
-};
 
 // Rows first .. end of the first axis.
 struct Stretch {
@@ -63,44 +58,72 @@ class Ranges {
   bool writes_what_is_there(const Node& n) {
     const Shape& updates = info(n.in[2]).shape;
     if (info(n.in[2]).ranked && std::find(updates.begin(), updates.end(), Dim(0)) != updates.end()) return true;
-    const Origin &data = origin(n.in[0]), &read = origin(n.in[2]);
-    if (data.of == kNoValue || data.of != read.of || !graph_.values[static_cast<size_t>(n.in[1])].constant.present())
-      return false;
-    const std::optional<Tensor> result =
-        moved(n, {data.places, graph_.values[static_cast<size_t>(n.in[1])].constant, read.places});
-    return result && result->to_i64() == data.places.to_i64();
+    const Tensor &at = graph_.values[static_cast<size_t>(n.in[1])].constant, data = classes(n.in[0], 0),
+                 read = classes(n.in[2], 0);
+    if (!at.present() || !data.present() || !read.present()) return false;
+    const std::optional<Tensor> result = moved(n, {data, at, read});
+    return result && result->to_i64() == data.to_i64();
   }
 
-  // Through views, and gathers of known places.
-  const Origin& origin(ValueId v) {
-    if (const auto known = origins_.find(v); known != origins_.end()) return known->second;
-    return origins_.emplace(v, follow(v)).first->second;
+  // A number for each element: those that have the same one are the same, whatever the step. Through what moves
+  // elements to known places, and what computes each by itself. Absent: there are too many, or none.
+  Tensor classes(ValueId v, int depth) {
+    if (const auto known = classes_.find(v); known != classes_.end()) return known->second;
+    return classes_[v] = classify(v, depth);
   }
-  Origin follow(ValueId v) {
+  Tensor classify(ValueId v, int depth) {
     const ValueInfo& own = info(v);
-    if (!own.ranked || !shape_is_const(own.shape) || graph_.values[static_cast<size_t>(v)].constant.present() ||
-        own.content)
-      return {};
+    if (!own.ranked || !shape_is_const(own.shape)) return {};
     const int64_t count = shape_count(own.shape).value();
     if (count == 0 || count > kMostTraced) return {};
-    const Node* n = graph_.producer(v);
-    const bool moves = n && n->domain.empty() && n->def && n->out.size() == 1 && !n->in.empty() &&
-                       (n->def->placement == Placement::kView || n->is("Gather"));
-    if (moves && shape_is_const(info(n->in[0]).shape)) {
-      const Origin& from = origin(n->in[0]);
-      std::vector<Tensor> operands{from.places};
-      bool known = from.of != kNoValue;
-      for (size_t i = 1; i < n->in.size() && known; ++i) {
-        const std::optional<Tensor> t = n->in[i] == kNoValue ? Tensor() : integers(n->in[i]);
-        known = t.has_value();
-        if (known) operands.push_back(*t);
-      }
-      if (known)
-        if (const std::optional<Tensor> places = moved(*n, operands)) return {from.of, *places};
+    const Node* n = depth < kMostSteps ? graph_.producer(v) : nullptr;
+    if (n && n->domain.empty() && n->def && n->out.size() == 1 && !n->in.empty()) {
+      const bool moves = n->def->placement == Placement::kView || n->is("Gather");
+      const Tensor made = moves                                          ? classes_moved(*n, depth + 1)
+                          : n->def->placement == Placement::kElementwise ? classes_computed(*n, depth + 1)
+                                                                         : Tensor();
+      if (made.present()) return made;
     }
-    Tensor places = Tensor::allocate(DType::kI64, shape_values(own.shape));
-    std::iota(places.view().as<int64_t>(), places.view().as<int64_t>() + count, int64_t{0});
-    return {v, places};
+    Tensor each = Tensor::allocate(DType::kI64, shape_values(own.shape));
+    std::iota(each.view().as<int64_t>(), each.view().as<int64_t>() + count, next_class_);
+    next_class_ += count;
+    return each;
+  }
+  Tensor classes_moved(const Node& n, int depth) {
+    std::vector<Tensor> operands{classes(n.in[0], depth)};
+    if (!operands[0].present()) return {};
+    for (size_t i = 1; i < n.in.size(); ++i) {
+      const std::optional<Tensor> t = n.in[i] == kNoValue ? Tensor() : integers(n.in[i]);
+      if (!t) return {};
+      operands.push_back(*t);
+    }
+    return moved(n, operands).value_or(Tensor());
+  }
+  Tensor classes_computed(const Node& n, int depth) {
+    Node expand;
+    expand.op = "Expand";
+    expand.opset = 13;
+    expand.in = {0, 1};
+    expand.out = {0};
+    expand.def = find_op("", "Expand", 13);
+    const std::vector<int64_t> dims = shape_values(info(n.out[0]).shape);
+    std::vector<std::vector<int64_t>> of_operands;
+    for (const ValueId x : n.in) {
+      const Tensor own = x == kNoValue ? Tensor() : classes(x, depth);
+      const std::optional<Tensor> all = own.present() ? moved(expand, {own, Tensor::vector_i64(dims)}) : std::nullopt;
+      if (!all) return {};
+      of_operands.push_back(all->to_i64());
+    }
+    Tensor each = Tensor::allocate(DType::kI64, dims);
+    std::map<std::vector<int64_t>, int64_t> known;
+    for (size_t i = 0; i < static_cast<size_t>(each.count()); ++i) {
+      std::vector<int64_t> key;
+      for (const std::vector<int64_t>& c : of_operands) key.push_back(c[i]);
+      const auto [at, fresh] = known.try_emplace(std::move(key), next_class_);
+      next_class_ += fresh;
+      each.view().as<int64_t>()[i] = at->second;
+    }
+    return each;
   }
   std::optional<Tensor> integers(ValueId v) const {
     const Value& value = graph_.values[static_cast<size_t>(v)];
@@ -178,7 +201,8 @@ class Ranges {
   PassContext& context_;
   Graph& graph_;
   Builder builder_;
-  std::map<ValueId, Origin> origins_;
+  std::map<ValueId, Tensor> classes_;
+  int64_t next_class_ = 0;
   std::map<ValueId, std::optional<std::vector<Stretch>>> written_;  // by what a scatter returns
 };
 

@@ -5,9 +5,8 @@
 
 namespace situ {
 
-// What a scatter returns that moves nothing: data, where `updates` are the elements of data that they replace, both
-// taken from one value (the rows of an interleaved rotary embedding, which text has three times); so does what writes
-// nothing.
+// A scatter that writes nothing, or the same numbers as stand there, both taken from one value or computed alike (the
+// rows of an interleaved rotary embedding, which text has three times): data.
 // Scatters that write stretches of the first axis, all of it together, as torch writes x[.., a:b] = y into what is
 // empty: Concat of the stretches.
 Status scatter_ranges(PassContext& context);

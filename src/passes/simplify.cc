@@ -48,6 +48,10 @@ bool walks_back(const Graph& graph, const Node& n) {
   return false;
 }
 
+static bool reshapes(const Node& n) {
+  return n.domain.empty() && (n.op == "Reshape" || n.op == "Squeeze" || n.op == "Unsqueeze" || n.op == "Flatten");
+}
+
 ValueId equal_operand(const Graph& graph, const Node& n) {
   if (!n.domain.empty() || n.in.empty() || n.out.empty() || n.in[0] == kNoValue) return kNoValue;
   const ValueId x = n.in[0], y = n.out[0];
@@ -56,6 +60,10 @@ ValueId equal_operand(const Graph& graph, const Node& n) {
   const bool movement = n.op == "Cast" || n.op == "Expand" || n.op == "Reshape" || n.op == "Slice" ||
                         n.op == "Squeeze" || n.op == "Unsqueeze" || n.op == "Flatten";
   if (movement && same(graph, x, y) && !walks_back(graph, n)) return x;
+  for (ValueId v = x; reshapes(n) && graph.producer(v) && reshapes(*graph.producer(v));) {
+    v = graph.producer(v)->in[0];
+    if (graph.values[v].info.ranked && same(graph, v, y)) return v;  // there and back
+  }
   if (n.op == "Concat" && n.in.size() == 1) return x;
   if ((n.op == "Split" || n.op == "Tile") && n.out.size() == 1 && same(graph, x, y)) return x;
   if (n.in.size() != 2 || n.in[1] == kNoValue) return kNoValue;
