@@ -182,5 +182,29 @@ TEST(RecogniseRecurrence, OfOneTokenInAPaddedChunk) {
   }
 }
 
+// h' = exp(g) h + k' v, y = q h': what is on the way to the state, exp(g) h, is the state less k' v, and no result.
+TEST(RecogniseRecurrence, OfOneTokenReadFromTheStateBehindIt) {
+  for (const bool read : {true, false}) {  // or by what is no product with a row
+    TestGraph g;
+    const auto rows = [&](const char* name, int64_t width) {
+      return g.input(name, {Dim(1), Dim(2), Dim(1), Dim(width)});
+    };
+    const ValueId state = g.input("state", {Dim(1), Dim(2), Dim(3), Dim(5)}), k = rows("k", 3), v = rows("v", 5);
+    const ValueId kept = g.op("Mul", {state, g.op("Exp", {g.op("Transpose", {rows("g", 3)}, {}, {0, 1, 3, 2})})});
+    const ValueId present = g.op("Add", {kept, g.op("MatMul", {g.op("Transpose", {k}, {}, {0, 1, 3, 2}), v})});
+    g.graph_.outputs = {read ? g.op("MatMul", {rows("q", 3), present}) : g.op("Exp", {present}), present};
+    test::TestContext at(g.graph_, 64);
+    at.context.phase = Phase::kDecode;
+    at.binding.inputs[state] = InputRole::kState;
+    at.binding.states = {StatePair{state, present, StateRule::kReplace}};
+    g.infer(at.context);
+    ASSERT_TRUE(recognise_recurrence(at.context).is_ok());
+    g.infer(at.context);
+    EXPECT_EQ(std::count_if(g.graph_.nodes.begin(), g.graph_.nodes.end(),
+                            [](const Node& n) { return n.is("LinearAttention", "situ"); }),
+              read ? 1 : 0);
+  }
+}
+
 }  // namespace
 }  // namespace situ

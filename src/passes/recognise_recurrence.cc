@@ -163,10 +163,34 @@ class Recogniser {
       const std::optional<TokenRows> y = rows_of(n.out[0]);
       if (y && n.out[0] != present_ &&
           std::any_of(layouts_.begin(), layouts_.end(), [&](const RecurrenceLayout& l) { return may_result(*y, l); }) &&
-          dominates(n.out[0]))
+          dominates(n.out[0]) && !only_on_the_way(n.out[0]))
         found.push_back(*y);
     }
+    if (one_token())
+      std::stable_sort(found.begin(), found.end(),
+                       [](const TokenRows& a, const TokenRows& b) { return a.width < b.width; });
     return found;
+  }
+
+  // Whether the state behind the step is made of y, and read instead of it.
+  bool only_on_the_way(ValueId y) const {
+    std::set<ValueId> seen{y};
+    std::vector<ValueId> open{y};
+    while (!open.empty()) {
+      const ValueId v = open.back();
+      open.pop_back();
+      if (v == present_) {
+        const auto& users = users_[static_cast<size_t>(state_.present)];
+        return one_token() || std::any_of(users.begin(), users.end(), [](const auto& u) { return u.first >= 0; });
+      }
+      for (const auto& [u, operand] : users_[static_cast<size_t>(v)]) {
+        if (u < 0) continue;
+        for (const ValueId x : node(u).out)
+          if (x != kNoValue && dependent_[static_cast<size_t>(x)] && seen.insert(x).second) open.push_back(x);
+      }
+      if (seen.size() > kMostNodes) break;
+    }
+    return false;
   }
 
   // Of one token, whatever is padded or joined with the state has a width that heads divide.
