@@ -11,9 +11,11 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/assign.h"
 #include "eval/interpreter.h"
 #include "passes/builder.h"
 #include "passes/pass.h"
+#include "passes/unrolled_conv.h"
 
 namespace situ {
 namespace {
@@ -356,6 +358,10 @@ class Appender {
 
 }  // namespace
 
-Status append_windows(PassContext& context) { return Appender(context).run(); }
+Status append_windows(PassContext& context) {
+  SITU_TAKE(joined, join_taps(context));
+  if (joined) SITU_RETURN_IF_ERROR(infer_shapes(context));
+  return Appender(context).run();
+}
 
 }  // namespace situ

@@ -1,6 +1,8 @@
 // Functions whose constants are another function's but for a little: what half precision rounds is forgiven where it
 // was rounded, and there alone.
 #include "passes/test_graph.h"
+#include "passes/unrolled_conv.h"
+#include "passes/window_extents.h"
 
 namespace situ {
 namespace {
@@ -203,6 +205,78 @@ TEST(RecogniseRecurrence, OfOneTokenReadFromTheStateBehindIt) {
     EXPECT_EQ(std::count_if(g.graph_.nodes.begin(), g.graph_.nodes.end(),
                             [](const Node& n) { return n.is("LinearAttention", "situ"); }),
               read ? 1 : 0);
+  }
+}
+
+// y = x_(t-3) w0 + x_(t-1) w2 + x_t w3 (+ b), each with a number for each channel; the last rows are those of the step.
+TEST(AppendWindows, ConvolutionsThatAreWrittenOutTapByTap) {
+  constexpr int64_t kChannels = 4, kKept = 3;
+  for (const bool by_rows : {false, true})
+    for (const bool other : {false, true}) {  // a tap that reads another value
+      TestGraph g;
+      const int64_t axis = by_rows ? 1 : 2;
+      const auto shape = [&](const Dim& rows) {
+        return by_rows ? Shape{Dim(1), rows, Dim(kChannels)} : Shape{Dim(1), Dim(kChannels), rows};
+      };
+      const ValueId past = g.input("past", shape(Dim(kKept))), x = g.input("x", shape(S()));
+      const ValueId both = g.op("Concat", {past, x}, {{"axis", axis}}), two = other ? g.op("Neg", {both}) : both;
+      const std::vector<int64_t> number_dims =
+          by_rows ? std::vector<int64_t>{kChannels} : std::vector<int64_t>{kChannels, 1};
+      const auto numbers = [&](float first) { return g.floats_of({first, 2, -1, 0.5f}, number_dims); };
+      const auto rows = [&](ValueId of, int64_t first, const Dim& end) {
+        return g.op("Slice", {of, g.integers({first}), g.graph_.add_shape("end", {end}), g.integers({axis})});
+      };
+      const auto tap = [&](ValueId of, int64_t first) {
+        return g.op("Mul", {rows(of, first, Dim(first) + S()), numbers(static_cast<float>(first))});
+      };
+      const ValueId sum = g.op("Add", {g.op("Add", {tap(both, 0), tap(two, 2)}), g.op("Mul", {numbers(3), x})});
+      const ValueId y = g.op("Add", {sum, numbers(7)}), present = rows(both, -kKept, Dim(int64_t{1} << 40));
+      g.graph_.outputs = {y, present};
+      test::TestContext at(g.graph_, 16);
+      at.binding.inputs[past] = InputRole::kState;
+      at.binding.states = {StatePair{past, present, StateRule::kReplace}};
+      g.infer(at.context);
+      const Graph before = g.graph_;
+      const auto count = [&](const char* op, const char* domain = "") {
+        return std::count_if(g.graph_.nodes.begin(), g.graph_.nodes.end(),
+                             [&](const Node& n) { return n.is(op, domain); });
+      };
+      const Result<bool> joined = join_taps(at.context);
+      ASSERT_TRUE(joined.is_ok()) << joined.status().message();
+      g.infer(at.context);
+      Prober was(before, at.binding, at.evaluator), is(g.graph_, at.binding, at.evaluator);
+      const std::map<ValueId, Tensor> leaves{{past, was.random(was.dims(past, 3, 0), 1)},
+                                             {x, was.random(was.dims(x, 3, 0), 2)}};
+      const std::vector<double> wanted = was.evaluate(y, leaves, 3, 0)->to_f64(),
+                                found = is.evaluate(y, leaves, 3, 0)->to_f64();
+      ASSERT_EQ(wanted.size(), found.size());
+      for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(wanted[i], found[i], 1e-5);
+      EXPECT_EQ(count("Conv"), other ? 0 : 1);
+      ASSERT_TRUE(append_windows(at.context).is_ok());
+      EXPECT_EQ(count("CausalConv", "situ"), other ? 0 : 1);
+      EXPECT_EQ(at.binding.states[0].rule, other ? StateRule::kReplace : StateRule::kAppend);
+    }
+}
+
+// A state of as many rows as the host likes, of which a convolution of one token reads three.
+TEST(BindInputs, AWindowOfAnyNumberOfRowsHasThoseThatAreRead) {
+  for (const bool padded : {false, true}) {
+    TestGraph g;
+    const Dim rows = Dim::symbol(g.graph_.symbol("rows"));
+    const ValueId past = g.input("past", {Dim(1), Dim(4), rows}), x = g.input("x", {Dim(1), Dim(4), Dim(1)});
+    const ValueId both = g.op("Concat", {past, x}, {{"axis", -1}});
+    const ValueId extent = g.op("Gather", {g.op("Shape", {past}), g.integers({2})});
+    const auto from = [&](ValueId of, ValueId first) {
+      return g.op("Slice", {of, first, g.integers({int64_t{1} << 40}), g.integers({2})});
+    };
+    const ValueId present = from(both, g.op("Neg", {extent}));
+    g.graph_.values[present].info = g.graph_.values[past].info;
+    const ValueId conv = g.op("Conv", {both, g.constant(Tensor::allocate(DType::kF32, {4, 1, 4}))}, {{"group", 4}});
+    if (padded) g.graph_.nodes.back().set_ints("pads", {1, 0});
+    g.graph_.outputs = {from(conv, g.integers({-1})), present};
+    g.graph_.rebuild_links();
+    EXPECT_EQ(bind_window(g.graph_, g.graph_.users(), past, 2), !padded);
+    EXPECT_EQ(g.graph_.values[present].info.shape[2], padded ? rows : Dim(3));
   }
 }
 
