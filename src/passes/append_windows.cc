@@ -11,9 +11,11 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/assign.h"
 #include "eval/interpreter.h"
 #include "passes/builder.h"
 #include "passes/pass.h"
+#include "passes/unrolled_conv.h"
 
 namespace situ {
 namespace {
@@ -35,7 +37,8 @@ struct Window {
   ValueId both = kNoValue;    // behind all of the past; kNoValue: the graph has no such value
   ValueId result = kNoValue;  // rows of the new tokens, of what it gives
   int conv = -1;
-  std::vector<int> cuts;       // what makes the result of what conv gives, where that is more
+  std::vector<int> cuts;       // what makes the result of what conv gives, where that is more,
+  std::vector<int> between;    // and what computes number by number between them
   Dim past;                    // rows of the past in what is convolved
   ValueId factors = kNoValue;  // of one token: conv sums the products with these; kNoValue: it is a Conv
   std::vector<Tail> tails;
@@ -60,9 +63,8 @@ class Appender {
       const auto own = std::find_if(windows.begin(), windows.end(), [&](const Window& w) { return w.conv == at; });
       if (own != windows.end())
         convolve(*own);
-      else if (std::none_of(windows.begin(), windows.end(), [&](const Window& w) {
-                 return std::find(w.cuts.begin(), w.cuts.end(), at) != w.cuts.end();
-               }))
+      else if (std::none_of(windows.begin(), windows.end(),
+                            [&](const Window& w) { return has(w.cuts, at) || has(w.between, at); }))
         builder_.keep(nodes_[i]);
     }
     SITU_RETURN_IF_ERROR(builder_.finish());
@@ -72,6 +74,9 @@ class Appender {
   }
 
  private:
+  static bool has(const std::vector<int>& nodes, int i) {
+    return std::find(nodes.begin(), nodes.end(), i) != nodes.end();
+  }
   const ValueInfo& info(ValueId v) const { return graph_.values[v].info; }
   const Node& node(int i) const { return graph_.nodes[static_cast<size_t>(i)]; }
   const Dim& rows(ValueId v, size_t axis) const { return info(v).shape[axis]; }
@@ -258,10 +263,16 @@ class Appender {
     Dim at = 0;
     while (at != first || rows(w->result, kAxis) != tokens()) {
       const auto& users = users_[w->result];
-      if (w->cuts.size() == kMostCuts || users.size() != 1 || users[0].first < 0 || users[0].second != 0 ||
-          graph_.is_output(w->result))
+      if (w->cuts.size() + w->between.size() == kMostCuts || users.size() != 1 || users[0].first < 0 ||
+          users[0].second != 0 || graph_.is_output(w->result))
         return false;
-      const Part part = part_of(node(users[0].first), kAxis);
+      const Node& next = node(users[0].first);
+      if (next.def && next.def->placement == Placement::kElementwise && next.in.size() == 1 && next.out.size() == 1) {
+        w->between.push_back(users[0].first);
+        w->result = next.out[0];
+        continue;
+      }
+      const Part part = part_of(next, kAxis);
       if (part.value == kNoValue) return false;
       at = at + part.begin;
       w->cuts.push_back(users[0].first);
@@ -318,10 +329,17 @@ class Appender {
     if (sum && info(w.result).shape.size() < kRank)
       builder_.reshape(builder_.op("CausalConv", std::move(in), kNoValue, "situ"), {1, -1}, w.result);
     else
-      builder_.op("CausalConv", std::move(in), w.result, "situ");
+      compute_rows(w, std::move(in));
     context_.note(
         "short convolution", conv.name,
         taps.back().str() + " tokens of " + info(w.added).shape[kRank - w.axis].str() + " channels, of appended rows");
+  }
+
+  // Rows of the new tokens alone, and what is computed of each number of them.
+  void compute_rows(const Window& w, std::vector<ValueId> in) {
+    ValueId rows = builder_.op("CausalConv", std::move(in), w.between.empty() ? w.result : kNoValue, "situ");
+    for (const int i : w.between)
+      rows = builder_.again(nodes_[static_cast<size_t>(i)], {rows}, i == w.between.back() ? w.result : kNoValue);
   }
 
   void append(const Window& w) {
@@ -341,6 +359,10 @@ class Appender {
 
 }  // namespace
 
-Status append_windows(PassContext& context) { return Appender(context).run(); }
+Status append_windows(PassContext& context) {
+  SITU_TAKE(joined, join_taps(context));
+  if (joined) SITU_RETURN_IF_ERROR(infer_shapes(context));
+  return Appender(context).run();
+}
 
 }  // namespace situ

@@ -12,6 +12,7 @@
 #include "passes/cache_places.h"
 #include "passes/input_names.h"
 #include "passes/pass.h"
+#include "passes/window_extents.h"
 
 namespace situ {
 namespace {
@@ -311,6 +312,7 @@ class Binder {
       *keep = false;
       return bind_token_types(v);
     }
+    if (bind_window(graph_, users_, v, growth_.at(v))) growth_[v] = -1;
     const int axis = growth_.at(v);
     if (!handed_on_.count(v) && !is_row_of_state(v) &&
         (info.shape.size() < 2 || (info.shape.size() < 3 && (axis < 0 || is_integer(info.type)))))

@@ -217,7 +217,7 @@ std::optional<Content> elementwise(const Graph& graph, const Node& node, const V
 
 void find_content(const Graph& graph, const PassContext* context, const Node& node, Evaluator& evaluator,
                   std::vector<ValueInfo>& infos) {
-  if (!node.domain.empty() || infos.empty()) return;
+  if (!node.domain.empty() || infos.empty() || node.computed_in_place) return;
   for (const ValueInfo& info : infos) {
     const bool integer = info.type == DType::kI64 || info.type == DType::kI32 || info.type == DType::kBool;
     if (!integer || !info.ranked || info.content || info.shape.size() > 1) return;

@@ -41,7 +41,7 @@ std::optional<WrittenRows> written_rows(const Graph& graph, const Node& n) {
   const int64_t begin = numbers[0] < 0 ? numbers[0] + all[0].value() : numbers[0];
   for (size_t i = 0; i < numbers.size(); ++i)
     if (numbers[i] != numbers[0] + static_cast<int64_t>(i)) return std::nullopt;
-  if (begin < 0 || begin + std::ssize(numbers) > all[0].value()) return std::nullopt;  // [-1, 0]: the last and the first
+  if (begin < 0 || begin + std::ssize(numbers) > all[0].value()) return std::nullopt;  // [-1, 0] too
   return WrittenRows{begin, std::ssize(numbers), n.in[2]};
 }
 

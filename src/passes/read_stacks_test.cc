@@ -105,5 +105,50 @@ TEST(Simplify, WhatRepeatsIsNotMoved) {
   EXPECT_EQ(g.left("Tile", simplify), 0);
 }
 
+// As torch writes x[.., a:b] = y into zeros: stretches that are all of it, the last one of each.
+TEST(Simplify, StretchesThatAreAllAreJoined) {
+  for (const int64_t second : {2, 1}) {  // one place is written twice, or one not at all
+    StackGraph g;
+    const ValueId zeros = g.op("ConstantOfShape", {g.graph_.add_shape("dims", {Dim(4), Dim(3), test::S()})});
+    const ValueId a = g.fresh({Dim(2), Dim(3), test::S()}), b = g.fresh({Dim(2), Dim(3), test::S()});
+    const ValueId once = g.op("ScatterND", {zeros, g.places({0, 1}, {2, 1}), a});
+    const ValueId turned = g.op("Transpose", {g.op("Transpose", {once}, {}, {2, 1, 0})}, {}, {2, 1, 0});
+    g.graph_.outputs = {g.op("Neg", {g.op("ScatterND", {turned, g.places({second, second + 1}, {2, 1}), b})})};
+    EXPECT_EQ(g.left("ScatterND", simplify), second == 2 ? 0 : 2);
+  }
+}
+
+// Rows of a rotary embedding that text has three times, of which some take the place of others.
+TEST(Simplify, WhatIsThereAlreadyIsNotWritten) {
+  for (const bool same : {true, false}) {
+    StackGraph g;
+    const ValueId row = g.fresh({Dim(1), Dim(1), Dim(5)}), other = same ? row : g.fresh({Dim(1), Dim(1), Dim(5)});
+    const ValueId factors = g.floats_of({1, 2, 3, 4, 5}, {5});
+    const auto repeated = [&](ValueId x) { return g.op("Expand", {x, g.integers({3, 1, 5})}); };
+    const ValueId rows = g.op("Mul", {repeated(row), factors}),
+                  others = same ? rows : g.op("Mul", {repeated(other), factors});
+    const ValueId data = g.op("Transpose", {g.part(rows, 0)}, {}, {1, 0});
+    const ValueId taken = g.op("Slice", {g.op("Transpose", {g.part(others, 2)}, {}, {1, 0}), g.integers({1}),
+                                         g.integers({5}), g.integers({0}), g.integers({3})});
+    g.graph_.outputs = {g.op("Neg", {g.op("ScatterND", {data, g.places({1, 4}, {2, 1}), taken})})};
+    EXPECT_EQ(g.left("ScatterND", simplify), same ? 0 : 1);
+  }
+}
+
+// A constant is no place for what is written into it.
+TEST(Simplify, ConstantsThatAreWrittenIntoAreFilledInPlace) {
+  StackGraph g;
+  const ValueId at = g.input("at", {Dim(2), Dim(1)}, DType::kI64), zeros = g.constant(Tensor::vector_i64({0, 0}));
+  g.graph_.outputs = {g.op("ScatterND", {zeros, at, g.constant(Tensor::vector_i64({0, 1}))})};
+  test::TestContext context(g.graph_, 16);
+  g.infer(context.context);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(simplify(context.context).is_ok());
+    g.infer(context.context);
+  }
+  ASSERT_EQ(g.graph_.nodes.size(), 2u);
+  EXPECT_TRUE(g.graph_.nodes[0].is("ConstantOfShape"));
+}
+
 }  // namespace
 }  // namespace situ

@@ -1,6 +1,8 @@
 // Functions whose constants are another function's but for a little: what half precision rounds is forgiven where it
 // was rounded, and there alone.
 #include "passes/test_graph.h"
+#include "passes/unrolled_conv.h"
+#include "passes/window_extents.h"
 
 namespace situ {
 namespace {
@@ -116,6 +118,175 @@ TEST(RecogniseFunctions, RowsThatASmallStepHasNot) {
   f.rows = dim_div(S(), Dim(16));
   EXPECT_EQ(f.recognised(Functions::rms(1e-5f)), "RMSNormalization");
   EXPECT_EQ(f.recognised(Functions::sigmoid(1.7f)), "");
+}
+
+// A chunk of four rows of which a step of one token has one, the others padding; y and the state behind it:
+//   c = g_1 + .. + g_t,  y = (q k' exp(c_t - c_s), s <= t) v + exp(c) q h,  h' = exp(c_4) h + (k exp(c_4 - c))' v
+class Chunk {
+ public:
+  static constexpr int64_t kHeads = 2, kKeys = 3, kValues = 5, kRows = 4;
+
+  explicit Chunk(bool by_key) {
+    state = g.input("state", {Dim(1), Dim(kHeads), Dim(kKeys), Dim(kValues)});
+    const ValueId q = padded(rows("q", kKeys)), k = padded(rows("k", kKeys)), v = padded(rows("v", kValues));
+    const ValueId gate = padded(rows("g", 1));  // [1, H, R, 1]
+    const ValueId c = g.op("CumSum", {gate, g.integer(2)});
+    const ValueId last = g.op("Slice", {c, g.integers({-1}), g.integers({kRows}), g.integers({2})});
+    Tensor later = Tensor::allocate(DType::kF32, {kRows, kRows});
+    for (int64_t i = 0; i < kRows; ++i)
+      for (int64_t j = i + 1; j < kRows; ++j) later.view().as<float>()[i * kRows + j] = -1e9f;
+    const ValueId between = g.op("Sub", {c, turned(c)});
+    const ValueId decay = g.op("Exp", {g.op("Add", {between, g.constant(later)})});
+    const ValueId scores = g.op("Mul", {g.op("MatMul", {q, turned(k)}), decay});
+    const ValueId before = g.op("Mul", {g.op("MatMul", {q, state}), g.op("Exp", {c})});
+    const ValueId all = g.op("Add", {g.op("MatMul", {scores, v}), before});
+    y = g.op("Slice", {all, g.integers({0}), g.integers({1}), g.integers({2})});
+    const ValueId left = g.op("Mul", {k, g.op("Exp", {g.op("Sub", {last, c})})});
+    const ValueId added = g.op("MatMul", {turned(left), v});
+    // Not the recurrence: what is kept of a key is not what others keep.
+    const ValueId keeps = by_key ? g.op("Add", {last, g.floats_of({0, -1, -2}, {3, 1})}) : last;
+    present = g.op("Add", {g.op("Mul", {state, g.op("Exp", {keeps})}), added});
+    g.graph_.outputs = {y, present};
+  }
+  ValueId rows(const std::string& name, int64_t width) {
+    leaves.push_back(g.input(name, {Dim(1), Dim(1), Dim(kHeads * width)}));
+    return g.op("Transpose", {g.op("Reshape", {leaves.back(), g.integers({1, 1, kHeads, width})})}, {}, {0, 2, 1, 3});
+  }
+  ValueId padded(ValueId x) { return g.op("Pad", {x, g.integers({0, 0, 0, 0, 0, 0, kRows - 1, 0})}); }
+  ValueId turned(ValueId x) { return g.op("Transpose", {x}, {}, {0, 1, 3, 2}); }
+
+  TestGraph g;
+  std::vector<ValueId> leaves;
+  ValueId state = kNoValue, y = kNoValue, present = kNoValue;
+};
+
+TEST(RecogniseRecurrence, OfOneTokenInAPaddedChunk) {
+  for (const bool by_key : {false, true}) {
+    Chunk chunk(by_key);
+    Graph& graph = chunk.g.graph_;
+    test::TestContext at(graph, 64);
+    at.context.phase = Phase::kDecode;
+    at.binding.inputs[chunk.state] = InputRole::kState;
+    at.binding.states = {StatePair{chunk.state, chunk.present, StateRule::kReplace}};
+    chunk.g.infer(at.context);
+    const Graph before = graph;
+    const Status passed = recognise_recurrence(at.context);
+    ASSERT_TRUE(passed.is_ok()) << passed.message();
+    const auto count = [&](const char* op, const char* domain) {
+      return std::count_if(graph.nodes.begin(), graph.nodes.end(), [&](const Node& n) { return n.is(op, domain); });
+    };
+    EXPECT_EQ(count("LinearAttention", "situ"), by_key ? 0 : 1);
+    EXPECT_EQ(count("Pad", "") == 0, !by_key);
+    if (by_key) continue;
+    chunk.g.infer(at.context);
+    Prober was(before, at.binding, at.evaluator), is(graph, at.binding, at.evaluator);
+    std::map<ValueId, Tensor> numbers;
+    std::vector<ValueId> leaves = chunk.leaves;
+    leaves.push_back(chunk.state);
+    for (const ValueId v : leaves) numbers[v] = was.random(was.dims(v, 1, 0), static_cast<uint32_t>(v));
+    for (const ValueId out : {chunk.y, chunk.present}) {
+      const std::vector<double> wanted = was.evaluate(out, numbers, 1, 0)->to_f64(),
+                                found = is.evaluate(out, numbers, 1, 0)->to_f64();
+      ASSERT_EQ(wanted.size(), found.size());
+      for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(wanted[i], found[i], 1e-5);
+    }
+  }
+}
+
+// h' = exp(g) h + k' v, y = q h': what is on the way to the state, exp(g) h, is the state less k' v, and no result.
+TEST(RecogniseRecurrence, OfOneTokenReadFromTheStateBehindIt) {
+  for (const bool read : {true, false}) {  // or by what is no product with a row
+    TestGraph g;
+    const auto rows = [&](const char* name, int64_t width) {
+      return g.input(name, {Dim(1), Dim(2), Dim(1), Dim(width)});
+    };
+    const ValueId state = g.input("state", {Dim(1), Dim(2), Dim(3), Dim(5)}), k = rows("k", 3), v = rows("v", 5);
+    const ValueId kept = g.op("Mul", {state, g.op("Exp", {g.op("Transpose", {rows("g", 3)}, {}, {0, 1, 3, 2})})});
+    const ValueId present = g.op("Add", {kept, g.op("MatMul", {g.op("Transpose", {k}, {}, {0, 1, 3, 2}), v})});
+    g.graph_.outputs = {read ? g.op("MatMul", {rows("q", 3), present}) : g.op("Exp", {present}), present};
+    test::TestContext at(g.graph_, 64);
+    at.context.phase = Phase::kDecode;
+    at.binding.inputs[state] = InputRole::kState;
+    at.binding.states = {StatePair{state, present, StateRule::kReplace}};
+    g.infer(at.context);
+    ASSERT_TRUE(recognise_recurrence(at.context).is_ok());
+    g.infer(at.context);
+    EXPECT_EQ(std::count_if(g.graph_.nodes.begin(), g.graph_.nodes.end(),
+                            [](const Node& n) { return n.is("LinearAttention", "situ"); }),
+              read ? 1 : 0);
+  }
+}
+
+// y = x_(t-3) w0 + x_(t-1) w2 + x_t w3 (+ b), each with a number for each channel; the last rows are those of the step.
+TEST(AppendWindows, ConvolutionsThatAreWrittenOutTapByTap) {
+  constexpr int64_t kChannels = 4, kKept = 3;
+  for (const bool by_rows : {false, true})
+    for (const bool other : {false, true}) {  // a tap that reads another value
+      TestGraph g;
+      const int64_t axis = by_rows ? 1 : 2;
+      const auto shape = [&](const Dim& rows) {
+        return by_rows ? Shape{Dim(1), rows, Dim(kChannels)} : Shape{Dim(1), Dim(kChannels), rows};
+      };
+      const ValueId past = g.input("past", shape(Dim(kKept))), x = g.input("x", shape(S()));
+      const ValueId both = g.op("Concat", {past, x}, {{"axis", axis}}), two = other ? g.op("Neg", {both}) : both;
+      const std::vector<int64_t> number_dims =
+          by_rows ? std::vector<int64_t>{kChannels} : std::vector<int64_t>{kChannels, 1};
+      const auto numbers = [&](float first) { return g.floats_of({first, 2, -1, 0.5f}, number_dims); };
+      const auto rows = [&](ValueId of, int64_t first, const Dim& end) {
+        return g.op("Slice", {of, g.integers({first}), g.graph_.add_shape("end", {end}), g.integers({axis})});
+      };
+      const auto tap = [&](ValueId of, int64_t first) {
+        return g.op("Mul", {rows(of, first, Dim(first) + S()), numbers(static_cast<float>(first))});
+      };
+      const ValueId sum = g.op("Add", {g.op("Add", {tap(both, 0), tap(two, 2)}), g.op("Mul", {numbers(3), x})});
+      const ValueId y = g.op("Add", {sum, numbers(7)}), present = rows(both, -kKept, Dim(int64_t{1} << 40));
+      g.graph_.outputs = {y, present};
+      test::TestContext at(g.graph_, 16);
+      at.binding.inputs[past] = InputRole::kState;
+      at.binding.states = {StatePair{past, present, StateRule::kReplace}};
+      g.infer(at.context);
+      const Graph before = g.graph_;
+      const auto count = [&](const char* op, const char* domain = "") {
+        return std::count_if(g.graph_.nodes.begin(), g.graph_.nodes.end(),
+                             [&](const Node& n) { return n.is(op, domain); });
+      };
+      const Result<bool> joined = join_taps(at.context);
+      ASSERT_TRUE(joined.is_ok()) << joined.status().message();
+      g.infer(at.context);
+      Prober was(before, at.binding, at.evaluator), is(g.graph_, at.binding, at.evaluator);
+      const std::map<ValueId, Tensor> leaves{{past, was.random(was.dims(past, 3, 0), 1)},
+                                             {x, was.random(was.dims(x, 3, 0), 2)}};
+      const std::vector<double> wanted = was.evaluate(y, leaves, 3, 0)->to_f64(),
+                                found = is.evaluate(y, leaves, 3, 0)->to_f64();
+      ASSERT_EQ(wanted.size(), found.size());
+      for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(wanted[i], found[i], 1e-5);
+      EXPECT_EQ(count("Conv"), other ? 0 : 1);
+      ASSERT_TRUE(append_windows(at.context).is_ok());
+      EXPECT_EQ(count("CausalConv", "situ"), other ? 0 : 1);
+      EXPECT_EQ(at.binding.states[0].rule, other ? StateRule::kReplace : StateRule::kAppend);
+    }
+}
+
+// A state of as many rows as the host likes, of which a convolution of one token reads three.
+TEST(BindInputs, AWindowOfAnyNumberOfRowsHasThoseThatAreRead) {
+  for (const bool padded : {false, true}) {
+    TestGraph g;
+    const Dim rows = Dim::symbol(g.graph_.symbol("rows"));
+    const ValueId past = g.input("past", {Dim(1), Dim(4), rows}), x = g.input("x", {Dim(1), Dim(4), Dim(1)});
+    const ValueId both = g.op("Concat", {past, x}, {{"axis", -1}});
+    const ValueId extent = g.op("Gather", {g.op("Shape", {past}), g.integers({2})});
+    const auto from = [&](ValueId of, ValueId first) {
+      return g.op("Slice", {of, first, g.integers({int64_t{1} << 40}), g.integers({2})});
+    };
+    const ValueId present = from(both, g.op("Neg", {extent}));
+    g.graph_.values[present].info = g.graph_.values[past].info;
+    const ValueId conv = g.op("Conv", {both, g.constant(Tensor::allocate(DType::kF32, {4, 1, 4}))}, {{"group", 4}});
+    if (padded) g.graph_.nodes.back().set_ints("pads", {1, 0});
+    g.graph_.outputs = {from(conv, g.integers({-1})), present};
+    g.graph_.rebuild_links();
+    EXPECT_EQ(bind_window(g.graph_, g.graph_.users(), past, 2), !padded);
+    EXPECT_EQ(g.graph_.values[present].info.shape[2], padded ? rows : Dim(3));
+  }
 }
 
 }  // namespace

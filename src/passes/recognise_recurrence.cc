@@ -7,7 +7,7 @@
 // many keys as a channel has numbers. A state of half precision is kept in float. How it is written (sums of decays, a
 // mask, chunks that are padded and joined again) makes no difference: what the graph between projections and results
 // computes is evaluated on random numbers, for one token to find q, k, v, g and beta among its values, and for several
-// to see that they are them.
+// to see that they are them. In a graph of single tokens every value of known extents may be a token's row.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -25,7 +25,7 @@
 namespace situ {
 namespace {
 
-constexpr size_t kMostNodes = 512;    // between projections and results
+constexpr size_t kMostNodes = 4096;   // between projections and results: 64 tokens of a chunk written out one by one
 constexpr int kMostResults = 8;       // values that may be y
 constexpr int64_t kMostTokens = 640;  // of a probed step
 constexpr double kSame = 1e-4;        // sums in another order; other operands differ by far more
@@ -79,12 +79,18 @@ class Recogniser {
   int producer(ValueId v) const { return graph_.values[static_cast<size_t>(v)].producer; }
   const Node& node(int i) const { return graph_.nodes[static_cast<size_t>(i)]; }
 
+  bool one_token() const { return context_.phase == Phase::kDecode; }
+  Dim tokens() const { return one_token() ? Dim(1) : Dim::symbol(kSymS); }
+  std::vector<float> rows_in(const Tensor& t, int axis) const { return one_token() ? floats(t) : by_token(t, axis); }
+
   // Numbers that something computes anew.
   bool may_recur(const StatePair& s) const {
     if (s.rule != StateRule::kReplace || s.past == kNoValue || s.present == kNoValue || producer(s.present) < 0 ||
         graph_.is_output(s.past))
       return false;
     const ValueInfo& past = info(s.past);
+    // A first call that is compiled apart has the state as the file does.
+    if (one_token() && past.type != DType::kF32) return false;
     const ValueId made = as_float(s.present);
     return info(as_float(s.past)).type == DType::kF32 && info(made).type == DType::kF32 && past.shape.size() >= 2 &&
            past.shape.size() <= 4 && past.shape[0] == Dim(1) && shape_is_const(past.shape) && producer(made) >= 0 &&
@@ -123,10 +129,10 @@ class Recogniser {
 
   std::optional<TokenRows> rows_of(ValueId v) const {
     if (v == kNoValue || prober_.known(v) || !info(v).ranked || info(v).type != DType::kF32) return std::nullopt;
-    TokenRows rows{v, -1, 1};
+    TokenRows rows{v, one_token() ? 0 : -1, 1};
     for (size_t a = 0; a < info(v).shape.size(); ++a) {
       const Dim& d = info(v).shape[a];
-      if (d == Dim::symbol(kSymS) && rows.axis < 0)
+      if (d == tokens() && rows.axis < 0)
         rows.axis = static_cast<int>(a);
       else if (!d.is_const())
         return std::nullopt;
@@ -156,12 +162,41 @@ class Recogniser {
       if (++looked_at > kMostNodes || found.size() >= kMostResults) break;
       const std::optional<TokenRows> y = rows_of(n.out[0]);
       if (y && n.out[0] != present_ &&
-          std::any_of(layouts_.begin(), layouts_.end(),
-                      [&](const RecurrenceLayout& l) { return y->width % (l.heads * l.values) == 0; }) &&
-          dominates(n.out[0]))
+          std::any_of(layouts_.begin(), layouts_.end(), [&](const RecurrenceLayout& l) { return may_result(*y, l); }) &&
+          dominates(n.out[0]) && !only_on_the_way(n.out[0]))
         found.push_back(*y);
     }
+    if (one_token())
+      std::stable_sort(found.begin(), found.end(),
+                       [](const TokenRows& a, const TokenRows& b) { return a.width < b.width; });
     return found;
+  }
+
+  // Whether the state behind the step is made of y, and read instead of it.
+  bool only_on_the_way(ValueId y) const {
+    std::set<ValueId> seen{y};
+    std::vector<ValueId> open{y};
+    while (!open.empty()) {
+      const ValueId v = open.back();
+      open.pop_back();
+      if (v == present_) {
+        const auto& users = users_[static_cast<size_t>(state_.present)];
+        return one_token() || std::any_of(users.begin(), users.end(), [](const auto& u) { return u.first >= 0; });
+      }
+      for (const auto& [u, operand] : users_[static_cast<size_t>(v)]) {
+        if (u < 0) continue;
+        for (const ValueId x : node(u).out)
+          if (x != kNoValue && dependent_[static_cast<size_t>(x)] && seen.insert(x).second) open.push_back(x);
+      }
+      if (seen.size() > kMostNodes) break;
+    }
+    return false;
+  }
+
+  // Of one token, whatever is padded or joined with the state has a width that heads divide.
+  bool may_result(const TokenRows& y, const RecurrenceLayout& l) const {
+    const int64_t width = l.heads * l.values;
+    return one_token() ? y.width == width : y.width % width == 0;
   }
 
   bool dominates(ValueId y) const {
@@ -216,6 +251,7 @@ class Recogniser {
   // Lengths of steps that tell all others: on both sides of what lengths are compared with, of the chunks that tokens
   // are cut into, and of as many chunks.
   bool find_steps() {
+    if (one_token()) return find_one_step();
     std::set<int64_t> lengths{1, 2, 5, 13};
     std::vector<int64_t> chunks;
     const auto look_at = [&](const std::vector<Dim>& dims) {
@@ -255,6 +291,15 @@ class Recogniser {
     return true;
   }
 
+  // One token is the only step where nothing follows from how many precede it.
+  bool find_one_step() {
+    for (const int i : region_)
+      for (const ValueId v : node(i).in)
+        if (prober_.changes(v)) return false;
+    steps_ = {1};
+    return true;
+  }
+
   // Rows that the past is not in, in the order in which they are made.
   void find_candidates() {
     candidates_.clear();
@@ -281,9 +326,9 @@ class Recogniser {
     TokenNumbers n;
     n[past_] = floats(given[past_]);
     n[present_] = floats((*made)[0]);
-    n[y_.value] = by_token((*made)[1], y_.axis);
+    n[y_.value] = rows_in((*made)[1], y_.axis);
     for (size_t i = 0; i < candidates_.size(); ++i)
-      n[candidates_[i].value] = by_token((*made)[i + 2], candidates_[i].axis);
+      n[candidates_[i].value] = rows_in((*made)[i + 2], candidates_[i].axis);
     return n;
   }
 
@@ -306,7 +351,7 @@ class Recogniser {
 
   // Of rows in several orders of axes the first ones are enough.
   bool leave_out_same() {
-    const std::optional<TokenNumbers> n = evaluate(3, 201);
+    const std::optional<TokenNumbers> n = evaluate(one_token() ? 1 : 3, 201);
     if (!n) return false;
     std::vector<TokenRows> others;
     for (const TokenRows& r : candidates_)
@@ -464,7 +509,7 @@ class Recogniser {
     Tensor t = Tensor::allocate(DType::kF32, {1, 1, 1});
     *t.view().as<float>() = 1;
     const std::string& name = graph_.values[static_cast<size_t>(y_.value)].name;
-    const ValueId dims = graph_.add_shape(name + "/rows", {Dim(1), Dim::symbol(kSymS), Dim(1)});
+    const ValueId dims = graph_.add_shape(name + "/rows", {Dim(1), tokens(), Dim(1)});
     return b.op("Expand", {graph_.add_constant(name + "/one", t), dims});
   }
 
@@ -480,7 +525,7 @@ class Recogniser {
       for (int64_t a = 0; a < static_cast<int64_t>(shape.size()); ++a)
         if (a != r.axis) perm.push_back(a);
       v = b.transpose(v, perm);
-    } else if (shape == Shape{Dim(1), Dim::symbol(kSymS), Dim(r.width)}) {
+    } else if (shape == Shape{Dim(1), tokens(), Dim(r.width)}) {
       return v;
     }
     return b.reshape(v, {1, -1, r.width});
@@ -582,7 +627,7 @@ class Recogniser {
 }  // namespace
 
 Status recognise_recurrence(PassContext& context) {
-  if (context.phase != Phase::kAny || context.encoder) return Status::ok();
+  if (context.phase == Phase::kFirst || context.encoder) return Status::ok();
   const std::vector<StatePair> states = context.binding.states;
   for (const StatePair& s : states) {
     const Result<bool> found = Recogniser(context).run(s);

@@ -10,6 +10,7 @@
 #include "passes/gathers_to_views.h"
 #include "passes/part.h"
 #include "passes/pass.h"
+#include "passes/scatter_ranges.h"
 
 namespace situ {
 namespace {
@@ -47,6 +48,10 @@ bool walks_back(const Graph& graph, const Node& n) {
   return false;
 }
 
+static bool reshapes(const Node& n) {
+  return n.domain.empty() && (n.op == "Reshape" || n.op == "Squeeze" || n.op == "Unsqueeze" || n.op == "Flatten");
+}
+
 ValueId equal_operand(const Graph& graph, const Node& n) {
   if (!n.domain.empty() || n.in.empty() || n.out.empty() || n.in[0] == kNoValue) return kNoValue;
   const ValueId x = n.in[0], y = n.out[0];
@@ -55,6 +60,10 @@ ValueId equal_operand(const Graph& graph, const Node& n) {
   const bool movement = n.op == "Cast" || n.op == "Expand" || n.op == "Reshape" || n.op == "Slice" ||
                         n.op == "Squeeze" || n.op == "Unsqueeze" || n.op == "Flatten";
   if (movement && same(graph, x, y) && !walks_back(graph, n)) return x;
+  for (ValueId v = x; reshapes(n) && graph.producer(v) && reshapes(*graph.producer(v));) {
+    v = graph.producer(v)->in[0];
+    if (graph.values[v].info.ranked && same(graph, v, y)) return v;  // there and back
+  }
   if (n.op == "Concat" && n.in.size() == 1) return x;
   if (n.op == "Pad" && n.has_input(1) && all_zero(graph, n.in[1]) && same(graph, x, y)) return x;
   if ((n.op == "Split" || n.op == "Tile") && n.out.size() == 1 && same(graph, x, y)) return x;
@@ -227,25 +236,40 @@ void scatter_to_concat(Graph& graph) {
   }
 }
 
+// The number that a constant, or what repeats one, has throughout.
+std::optional<Tensor> repeated_number(const Graph& graph, ValueId v) {
+  const Tensor& constant = graph.values[v].constant;
+  if (!constant.present()) {
+    const Node* expand = graph.producer(v, "Expand");
+    const Tensor number = expand ? graph.values[expand->in[0]].constant : Tensor();
+    return number.present() && number.count() == 1 ? std::optional(number.reshaped({1})) : std::nullopt;
+  }
+  const int64_t size = dtype_bytes(constant.type()), bytes = constant.count() * size;
+  if (size == 0 || constant.count() == 0 || !constant.contiguous()) return std::nullopt;
+  const std::byte* const first = constant.view().data;
+  if (!std::equal(first + size, first + bytes, first)) return std::nullopt;
+  return Tensor::borrow(constant.type(), {1}, first, std::make_shared<Tensor>(constant));
+}
+
 // One number, repeated, of which an update (a scatter) changes some: computed where the result is, since a view of one
-// number is no place.
+// number, or a constant, is no place.
 Status fill_for_updates(Graph& graph) {
   Builder builder(graph);
   for (Node n : graph.nodes) {
-    const Node* expand =
-        n.def && n.def->placement == Placement::kUpdate && n.has_input(0) ? graph.producer(n.in[0], "Expand") : nullptr;
-    if (expand) {
-      const ValueInfo info = graph.values[n.in[0]].info;
-      const Tensor number = graph.values[expand->in[0]].constant;
-      if (info.ranked && number.present() && number.count() == 1) {
-        builder.start(n);
-        n.in[0] = builder.op("ConstantOfShape", {graph.add_shape(n.name + "/dims", info.shape)});
-        Attribute value;
-        value.kind = Attribute::Kind::kTensor;
-        value.tensor = number.reshaped({1});
-        builder.last().attrs["value"] = value;
-        graph.values[n.in[0]].info = info;
-      }
+    const std::optional<Tensor> number = n.def && n.def->placement == Placement::kUpdate && n.has_input(0)
+                                             ? repeated_number(graph, n.in[0])
+                                             : std::nullopt;
+    if (number && graph.values[n.in[0]].info.ranked) {
+      ValueInfo info = graph.values[n.in[0]].info;
+      info.content.reset();
+      builder.start(n);
+      n.in[0] = builder.op("ConstantOfShape", {graph.add_shape(n.name + "/dims", info.shape)});
+      Attribute value;
+      value.kind = Attribute::Kind::kTensor;
+      value.tensor = *number;
+      builder.last().attrs["value"] = value;
+      builder.last().computed_in_place = true;
+      graph.values[n.in[0]].info = info;
     }
     builder.keep(std::move(n));
   }
@@ -390,6 +414,7 @@ Status simplify(PassContext& context) {
   gather_to_squeeze(graph);
   SITU_RETURN_IF_ERROR(gathers_of_one_number(context));
   SITU_RETURN_IF_ERROR(gathers_to_views(graph));
+  SITU_RETURN_IF_ERROR(scatter_ranges(context));
   SITU_RETURN_IF_ERROR(fill_for_updates(graph));
   SITU_RETURN_IF_ERROR(scatter_to_where(graph));
   softmax_as_it_is(graph);

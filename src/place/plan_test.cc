@@ -116,5 +116,25 @@ TEST_F(PlanTest, PartsOfAConcat) {
   EXPECT_NE(wrong(*plan), "");
 }
 
+// What a view makes a state of is computed in the slot that is written, and read there.
+TEST_F(PlanTest, AStateThatIsAViewIsComputedInItsSlot) {
+  const ValueId past = graph_.add_value("past", DType::kF32);
+  graph_.values[past].info = {DType::kF32, true, {Dim(1), Dim(2), Dim(4)}, std::nullopt};
+  graph_.inputs.push_back(past);
+  binding_.inputs[past] = InputRole::kState;
+  const ValueId made = add("Exp", {past}),
+                row = add("Reshape", {made, graph_.add_constant("row", Tensor::vector_i64({1, 8}))}),
+                present = add("Reshape", {row, graph_.add_constant("as", Tensor::vector_i64({1, 2, 4}))});
+  binding_.states = {StatePair{past, present, StateRule::kReplace}};
+  const ValueId logits = product(add("Add", {rows(), row}), 8);
+  graph_.outputs = {logits, present};
+  binding_.logits = logits;
+  graph_.rebuild_links();
+  const Result<Plan> plan = make_plan(graph_, binding_, {8, 16, 8});
+  ASSERT_TRUE(plan.is_ok()) << plan.status().message();
+  EXPECT_EQ(plan->values[made].region, RegionKind::kState);
+  EXPECT_TRUE(std::none_of(plan->steps.begin(), plan->steps.end(), [](const Step& s) { return s.move; }));
+}
+
 }  // namespace
 }  // namespace situ

@@ -16,21 +16,8 @@
 namespace situ {
 
 const char* region_name(RegionKind region) {
-  switch (region) {
-    case RegionKind::kNone:
-      return "none";
-    case RegionKind::kWeights:
-      return "weights";
-    case RegionKind::kState:
-      return "state";
-    case RegionKind::kArena:
-      return "arena";
-    case RegionKind::kIo:
-      return "io";
-    case RegionKind::kPort:
-      return "port";
-  }
-  return "";
+  static constexpr const char* kNames[] = {"none", "weights", "state", "arena", "io", "port"};
+  return kNames[static_cast<size_t>(region)];
 }
 
 namespace {
@@ -196,6 +183,12 @@ class Planner {
            r != binding_.logits && r != binding_.rows;
   }
 
+  // Whether r can be computed where what `path` makes of it should be.
+  bool may_move(ValueId r, const std::vector<int>& path) const {
+    return free_root(r) && std::all_of(path.begin(), path.end(),
+                                       [&](int p) { return bijective(graph_.nodes[static_cast<size_t>(p)]); });
+  }
+
   void find_destinations() {
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       const Node& node = graph_.nodes[n];
@@ -205,16 +198,26 @@ class Planner {
         if (is_state_past(node, i)) continue;
         std::vector<int> path;
         const ValueId r = forward_root(node.in[i], &path);
-        const bool invertible = std::all_of(path.begin(), path.end(),
-                                            [&](int p) { return bijective(graph_.nodes[static_cast<size_t>(p)]); });
-        if (free_root(r) && invertible && !reaches(r, n))
+        if (may_move(r, path) && !reaches(r, n))
           destination_[r] = {static_cast<int>(n), i, path, false};
         else
           moved_operand_[n][i] = 1;
       }
     }
+    for (const StateLayout& s : plan_.states)
+      if (s.pair.rule == StateRule::kReplace) find_state_destination(s.pair.present);
     // Replaced states: the producer of `present` writes into the state's other half.
     for (size_t n = graph_.nodes.size(); n-- > 0;) find_in_place(n);
+  }
+
+  // What a view operator makes a state of is computed in the state's slot.
+  void find_state_destination(ValueId present) {
+    const int n = present == kNoValue ? -1 : value(present).producer;
+    if (n < 0 || !bijective(graph_.nodes[static_cast<size_t>(n)])) return;
+    std::vector<int> path;
+    const ValueId r = forward_root(graph_.nodes[static_cast<size_t>(n)].in[0], &path);
+    path.push_back(n);
+    if (may_move(r, path)) destination_[r] = {n, 0, path, true};
   }
 
   bool is_state_past(const Node& node, size_t i) const {
@@ -244,9 +247,7 @@ class Planner {
         continue;
       std::vector<int> path;
       const ValueId r = forward_root(x, &path);
-      const bool invertible =
-          std::all_of(path.begin(), path.end(), [&](int p) { return bijective(graph_.nodes[static_cast<size_t>(p)]); });
-      if (!free_root(r) || !invertible || parts_read(r, n)) continue;
+      if (!may_move(r, path) || parts_read(r, n)) continue;
       // Several outputs of one node would each want a place; only the first may be steered here.
       if (last_reader(r) != static_cast<int>(n)) continue;
       bool other_view = false;
@@ -574,8 +575,8 @@ class Planner {
       return "the numbers that are not rotated are elsewhere than the result";
     return "";
   }
-  bool same_home(ValueId a, ValueId b) const {
-    const Home &x = plan_.values[a], &y = plan_.values[b];
+  bool same_home(ValueId a, ValueId b) const { return same_place(plan_.values[a], plan_.values[b]); }
+  static bool same_place(const Home& x, const Home& y) {
     bool same = x.region == y.region && x.root == y.root && x.view.offset == y.view.offset;
     for (size_t i = 0; same && i < x.view.dims.size(); ++i)
       same = x.view.dims[i] == Dim(1) || x.view.strides[i] == y.view.strides[i];
@@ -599,6 +600,7 @@ class Planner {
       Home to = plan_.values[v];
       if (node.def->view(c)) {
         from.view = c.result[o];
+        if (same_place(from, to)) continue;
       } else if (SymView inverse; bijective(node) && invert(node, to.view, &inverse)) {
         to.view = inverse;
       } else {

@@ -350,10 +350,11 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
     both = for_any_step(std::move(*any), packs == nullptr, evaluator);
   } else {
     Result<Compiled> decode = compile(module.decode, options, packs, use(Phase::kDecode));
-    // Of the first: the others only fail in its wake, but where steps of one token are all that there is.
+    // Of the first, the others only fail in its wake; but steps of one token are all that some exports are meant for.
     const Value* ids = fixed_tokens(module.decode, options);
-    const Status wrong = as_first && !any.is_ok() && !(ids && ids->info.shape[1] == Dim(1))
-                             ? with_fixed_tokens(module.decode, options, any.status())
+    const bool alone = !decode.is_ok() && ids && ids->info.shape[1] == Dim(1);
+    const Status wrong = as_first && !any.is_ok()
+                             ? with_fixed_tokens(module.decode, options, alone ? decode.status() : any.status())
                              : decode.status();
     if (!decode.is_ok()) return wrong;
     const Graph& prompt = module.first ? *module.first : module.decode;

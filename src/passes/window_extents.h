@@ -1,0 +1,16 @@
+// States of a free number of rows, of which a graph reads the last few only.
+#pragma once
+
+#include "passes/cache_places.h"
+
+namespace situ {
+
+// A state of as many rows as the host likes has as many as are read, where a graph of single tokens is the same for any
+// number from there on:
+//   both = Concat(past [1, C, W], x [1, C, 1]),  present = last W of both,  y = last of Conv(both, w [C, 1, K])
+//     ->  W = K - 1, in all inputs and outputs
+// Rows before the first token are zeros, however many there are. `axis`: of the rows that seem to grow, or -1. False:
+// it is another graph, and stays as it is.
+bool bind_window(Graph& graph, const Users& users, ValueId past, int axis);
+
+}  // namespace situ
