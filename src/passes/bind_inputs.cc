@@ -386,6 +386,7 @@ class Binder {
       found = static_cast<int>(i);
     }
     if (found < 0 || shape.size() < 3 || !is_scattered_into(graph_, users_, v)) return;
+    if (bind_numbered(graph_, users_, v, static_cast<size_t>(found))) return;
     const Dim places = shape[static_cast<size_t>(found)];
     const bool grows = std::any_of(graph_.inputs.begin(), graph_.inputs.end(), [&](ValueId other) {
       const int axis = told_axis(other);

@@ -10,7 +10,8 @@ namespace situ {
 std::string state_suffix(const std::string& name) {
   // As transformers' exporter tells a cache before a step from the one behind it.
   for (const std::string side : {"input.", "output."})
-    if (name.starts_with(side + "cache") || name.starts_with(side + "past")) return name.substr(side.size());
+    for (const char* const kept : {"cache", "past", "state"})
+      if (name.starts_with(side + kept)) return name.substr(side.size());
   for (const char* prefix : {"past_key_values", "present_key_values", "past_", "present_", "past", "present"})
     if (name.rfind(prefix, 0) == 0) return name.substr(std::string(prefix).size());
   return "";

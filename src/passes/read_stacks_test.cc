@@ -150,5 +150,21 @@ TEST(Simplify, ConstantsThatAreWrittenIntoAreFilledInPlace) {
   EXPECT_TRUE(g.graph_.nodes[0].is("ConstantOfShape"));
 }
 
+// As torch writes state[:, :, i] = x for each layer, and reads what the next one has.
+TEST(Simplify, LayersThatAreWrittenOneByOneAreJoined) {
+  for (const int64_t layers : {2, 3}) {  // all of them, or all but one
+    StackGraph g;
+    const ValueId past = g.fresh({Dim(1), Dim(3), Dim(layers)});
+    ValueId state = past;
+    for (const int64_t i : {0, 1}) {
+      const ValueId row = g.op("Gather", {state, g.integer(i)}, {{"axis", 2}});
+      const ValueId made = g.unsqueeze(g.op("Exp", {row}), 2);
+      state = g.op("ScatterElements", {state, g.places({i, i, i}, {1, 3, 1}), made}, {{"axis", -1}});
+    }
+    g.graph_.outputs = {state};
+    EXPECT_EQ(g.left("ScatterElements", simplify), layers == 2 ? 0 : 2);
+  }
+}
+
 }  // namespace
 }  // namespace situ

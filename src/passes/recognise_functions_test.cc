@@ -289,5 +289,26 @@ TEST(BindInputs, AWindowOfAnyNumberOfRowsHasThoseThatAreRead) {
   }
 }
 
+// Layers in one tensor, of which two are read and written by their numbers; not where one is counted from behind.
+TEST(BindInputs, ATensorOfAllLayersHasThoseThatAreUsed) {
+  for (const int64_t second : {1, -1}) {
+    TestGraph g;
+    const Dim layers = Dim::symbol(g.graph_.symbol("layers"));
+    const ValueId past = g.input("past", {Dim(1), Dim(3), layers});
+    ValueId state = past;
+    for (const int64_t i : {int64_t{0}, second}) {
+      const ValueId row = g.op("Gather", {state, g.integer(i)}, {{"axis", 2}});
+      Tensor places = Tensor::allocate(DType::kI64, {1, 3, 1});
+      std::fill_n(places.view().as<int64_t>(), 3, i);
+      state = g.op("ScatterElements", {state, g.constant(places), g.unsqueeze(row, 2)}, {{"axis", 2}});
+    }
+    g.graph_.values[state].info = g.graph_.values[past].info;
+    g.graph_.outputs = {state};
+    g.graph_.rebuild_links();
+    EXPECT_EQ(bind_numbered(g.graph_, g.graph_.users(), past, 2), second == 1);
+    EXPECT_EQ(g.graph_.values[state].info.shape[2], second == 1 ? Dim(2) : layers);
+  }
+}
+
 }  // namespace
 }  // namespace situ

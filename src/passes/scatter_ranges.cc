@@ -19,8 +19,9 @@ bool is_scatter(const Node& n) {
          n.attr_string("reduction", "none") == "none";
 }
 
-// Rows first .. end of the first axis.
+// Rows first .. end of an axis.
 struct Stretch {
+  int64_t axis = 0;
   Dim first, end;
   ValueId rows = kNoValue;  // kNoValue: of what was there before the first scatter
 };
@@ -35,6 +36,7 @@ class Ranges {
     for (const Node& n : nodes) {
       if (!is_scatter(n)) {
         builder_.keep(n);
+        if (n.is("Gather")) read_before(&builder_.last());
       } else if (writes_what_is_there(n)) {
         builder_.start(n);
         builder_.op("Identity", {n.in[0]}, n.out[0]);
@@ -43,7 +45,7 @@ class Ranges {
         std::vector<ValueId> rows;
         for (const Stretch& s : *all) rows.push_back(s.rows);
         builder_.op("Concat", rows, n.out[0]);
-        builder_.last().set_int("axis", 0);
+        builder_.last().set_int("axis", (*all)[0].axis);
       } else {
         builder_.keep(n);
       }
@@ -151,6 +153,7 @@ class Ranges {
       const std::vector<Stretch>* earlier = written(*before);
       if (!earlier) return nullptr;
       for (const Stretch& s : *earlier) {
+        if (s.axis != own->axis) return nullptr;
         if (s.first == own->first && s.end == own->end) continue;  // written over
         const Dim gap = s.end - own->first, behind = own->end - s.first;
         const bool apart = gap.upper_bound() <= 0 || behind.upper_bound() <= 0;
@@ -165,14 +168,46 @@ class Ranges {
     return &*written_[n.out[0]];
   }
   std::optional<Stretch> stretch_of(const Node& n) const {
-    if (!n.is("ScatterND")) return std::nullopt;
+    if (n.is("ScatterElements")) return slab_of(n);
     const Shape& places = info(n.in[1]).shape;
     const std::optional<Tensor> at = integers(n.in[1]);
     if (places.size() != 2 || places[1] != Dim(1) || !at || at->count() == 0) return std::nullopt;
     const std::vector<int64_t> rows = at->to_i64();
     for (size_t i = 0; i < rows.size(); ++i)
       if (rows[i] != rows[0] + static_cast<int64_t>(i) || rows[0] < 0) return std::nullopt;
-    return Stretch{Dim(rows[0]), Dim(rows[0] + std::ssize(rows)), n.in[2]};
+    return Stretch{0, Dim(rows[0]), Dim(rows[0] + std::ssize(rows)), n.in[2]};
+  }
+  // All of one place of an axis, as torch writes state[:, :, i] = x.
+  std::optional<Stretch> slab_of(const Node& n) const {
+    Shape slab = info(n.in[0]).shape;
+    const int64_t rank = std::ssize(slab), given = n.attr_int("axis", 0), axis = given < 0 ? given + rank : given;
+    const Tensor& places = graph_.values[static_cast<size_t>(n.in[1])].constant;
+    if (axis < 0 || axis >= rank || !places.present() || places.count() == 0) return std::nullopt;
+    slab[static_cast<size_t>(axis)] = Dim(1);
+    const std::vector<int64_t> at = places.to_i64();
+    if (info(n.in[1]).shape != slab || info(n.in[2]).shape != slab || at[0] < 0 ||
+        !std::all_of(at.begin(), at.end(), [&](int64_t i) { return i == at[0]; }))
+      return std::nullopt;
+    return Stretch{axis, Dim(at[0]), Dim(at[0] + 1), n.in[2]};
+  }
+  // What stands at one place of an axis, of which scatters wrote others or all.
+  void read_before(Node* gather) const {
+    const Tensor& index = graph_.values[static_cast<size_t>(gather->in[1])].constant;
+    const int64_t rank = std::ssize(info(gather->in[0]).shape), given = gather->attr_int("axis", 0),
+                  axis = given < 0 ? given + rank : given;
+    if (!index.present() || index.count() != 1 || index.to_i64()[0] < 0) return;
+    const Dim at(index.to_i64()[0]);
+    for (const Node* n = graph_.producer(gather->in[0]); n && is_scatter(*n); n = graph_.producer(gather->in[0])) {
+      const std::optional<Stretch> s = stretch_of(*n);
+      if (!s || s->axis != axis) return;
+      const bool inside = at == s->first && s->end == at + Dim(1);
+      if (!inside && at.value() >= s->first.value() && at.value() < s->end.value()) return;
+      gather->in[0] = inside ? s->rows : n->in[0];
+      if (!inside) continue;
+      const Tensor first = Tensor::vector_i64({0});
+      gather->in[1] = graph_.add_constant(gather->name + "/first", index.rank() == 0 ? first.reshaped({}) : first);
+      return;
+    }
   }
   // Behind transpositions that turn nothing together.
   ValueId without_turns(ValueId v) const {
@@ -195,7 +230,7 @@ class Ranges {
       if (s.first != at) return false;
       at = s.end;
     }
-    return all.size() > 1 && at == info(n.out[0]).shape[0];
+    return all.size() > 1 && at == info(n.out[0]).shape[static_cast<size_t>(all[0].axis)];
   }
 
   PassContext& context_;

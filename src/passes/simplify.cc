@@ -411,10 +411,10 @@ Status simplify(PassContext& context) {
   tile_to_expand(graph);
   scatter_to_concat(graph);
   SITU_RETURN_IF_ERROR(scatter_nd_to_concat(graph));
+  SITU_RETURN_IF_ERROR(scatter_ranges(context));
   gather_to_squeeze(graph);
   SITU_RETURN_IF_ERROR(gathers_of_one_number(context));
   SITU_RETURN_IF_ERROR(gathers_to_views(graph));
-  SITU_RETURN_IF_ERROR(scatter_ranges(context));
   SITU_RETURN_IF_ERROR(fill_for_updates(graph));
   SITU_RETURN_IF_ERROR(scatter_to_where(graph));
   softmax_as_it_is(graph);

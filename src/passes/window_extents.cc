@@ -109,21 +109,61 @@ class WindowReader {
 
 }  // namespace
 
-bool bind_window(Graph& graph, const Users& users, ValueId past, int axis) {
-  const Shape& shape = graph.values[past].info.shape;
-  if (shape.size() != kRank || axis != static_cast<int>(kAxis)) return false;
-  const Dim rows = shape[kAxis];
-  const bool own =
-      rows.lone_symbol() >= kFirstFileSymbol && std::all_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId v) {
-        const Shape& other = graph.values[v].info.shape;
-        return v == past || std::find(other.begin(), other.end(), rows) == other.end();
-      });
-  const int64_t read = own ? WindowReader(graph, users).rows(past) : 0;
-  if (read == 0) return false;
+// How many places of an axis are read or written, each by its number: what the layers of a model keep in one tensor.
+static int64_t places_used(const Graph& graph, const Users& users, ValueId past, size_t axis) {
+  const int64_t rank = std::ssize(graph.values[past].info.shape);
+  std::vector<ValueId> open{past};
+  int64_t used = 0;
+  bool kept = false;
+  for (size_t i = 0; i < open.size(); ++i) {
+    kept = kept || (i > 0 && graph.is_output(open[i]));
+    for (const auto& [user, operand] : users[open[i]]) {
+      if (user < 0) continue;
+      const Node& n = graph.nodes[static_cast<size_t>(user)];
+      const bool reads = n.is("Gather") && operand == 0,
+                 writes = n.is("ScatterElements") && operand == 0 && n.attr_string("reduction", "none") == "none";
+      if (writes || n.is("Identity")) open.push_back(n.out[0]);
+      if (n.is("Identity")) continue;
+      const int64_t given = n.attr_int("axis", 0);
+      const Tensor& places = n.has_input(1) ? graph.values[n.in[1]].constant : graph.values[past].constant;
+      if ((!reads && !writes) || (given < 0 ? given + rank : given) != static_cast<int64_t>(axis) || !places.present())
+        return 0;
+      for (const int64_t at : places.to_i64()) {
+        if (at < 0) return 0;
+        used = std::max(used, at + 1);
+      }
+    }
+  }
+  return kept ? used : 0;
+}
+
+// Whether the extent is a name that no other input has.
+static bool is_own(const Graph& graph, ValueId past, const Dim& rows) {
+  return rows.lone_symbol() >= kFirstFileSymbol &&
+         std::all_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId v) {
+           const Shape& other = graph.values[v].info.shape;
+           return v == past || std::find(other.begin(), other.end(), rows) == other.end();
+         });
+}
+static void bind_extent(Graph& graph, const Dim rows, int64_t count) {
   for (const auto* list : {&graph.inputs, &graph.outputs})
     for (const ValueId v : *list)
-      for (Dim& d : graph.values[v].info.shape) d = d.substitute(rows.lone_symbol(), Dim(read));
-  return true;
+      for (Dim& d : graph.values[v].info.shape) d = d.substitute(rows.lone_symbol(), Dim(count));
+}
+
+bool bind_window(Graph& graph, const Users& users, ValueId past, int axis) {
+  const Shape& shape = graph.values[past].info.shape;
+  if (shape.size() != kRank || axis != static_cast<int>(kAxis) || !is_own(graph, past, shape[kAxis])) return false;
+  const int64_t read = WindowReader(graph, users).rows(past);
+  if (read > 0) bind_extent(graph, shape[kAxis], read);
+  return read > 0;
+}
+
+bool bind_numbered(Graph& graph, const Users& users, ValueId past, size_t axis) {
+  const Dim rows = graph.values[past].info.shape[axis];
+  const int64_t used = is_own(graph, past, rows) ? places_used(graph, users, past, axis) : 0;
+  if (used > 0) bind_extent(graph, rows, used);
+  return used > 0;
 }
 
 }  // namespace situ

@@ -13,4 +13,8 @@ namespace situ {
 // it is another graph, and stays as it is.
 bool bind_window(Graph& graph, const Users& users, ValueId past, int axis);
 
+// The same for a state of whose axis places are read (Gather) and written (ScatterElements) by their numbers alone, as
+// layers are that a model keeps in one tensor: it has those.
+bool bind_numbered(Graph& graph, const Users& users, ValueId past, size_t axis);
+
 }  // namespace situ

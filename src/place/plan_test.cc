@@ -134,6 +134,8 @@ TEST_F(PlanTest, AStateThatIsAViewIsComputedInItsSlot) {
   ASSERT_TRUE(plan.is_ok()) << plan.status().message();
   EXPECT_EQ(plan->values[made].region, RegionKind::kState);
   EXPECT_TRUE(std::none_of(plan->steps.begin(), plan->steps.end(), [](const Step& s) { return s.move; }));
+  const Status verified = verify_plan(graph_, binding_, *plan, {2, 1, 3});
+  EXPECT_TRUE(verified.is_ok()) << verified.message();
 }
 
 }  // namespace

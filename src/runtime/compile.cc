@@ -314,14 +314,18 @@ static bool convolves_by_token(const Graph& decode) {
                      [](const Node& n) { return n.is("CausalConv", "situ"); });
 }
 
+static bool has_fixed_window(const Graph& imported, const InputNames& names) {
+  const Result<std::optional<FixedWindow>> window = find_fixed_window(imported, names);
+  return window.is_ok() && *window;
+}
+
 bool declares_one_token(const Graph& imported, const InputNames& names, const Compiled& compiled) {
   const bool one = std::any_of(imported.inputs.begin(), imported.inputs.end(), [&](ValueId v) {
     const auto bound = compiled.binding.inputs.find(v);
     return bound != compiled.binding.inputs.end() && bound->second == InputRole::kTokenIds &&
            imported.values[v].info.shape.back() == Dim(1);
   });
-  const Result<std::optional<FixedWindow>> window = find_fixed_window(imported, names);
-  return one && !(window.is_ok() && *window);
+  return one && !has_fixed_window(imported, names);
 }
 
 Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptions& options, PackStore* packs) {
@@ -352,7 +356,8 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
     Result<Compiled> decode = compile(module.decode, options, packs, use(Phase::kDecode));
     // Of the first, the others only fail in its wake; but steps of one token are all that some exports are meant for.
     const Value* ids = fixed_tokens(module.decode, options);
-    const bool alone = !decode.is_ok() && ids && ids->info.shape[1] == Dim(1);
+    const bool alone =
+        !decode.is_ok() && ids && ids->info.shape[1] == Dim(1) && !has_fixed_window(module.decode, options.names);
     const Status wrong = as_first && !any.is_ok()
                              ? with_fixed_tokens(module.decode, options, alone ? decode.status() : any.status())
                              : decode.status();
