@@ -314,6 +314,11 @@ static bool convolves_by_token(const Graph& decode) {
                      [](const Node& n) { return n.is("CausalConv", "situ"); });
 }
 
+static bool has_fixed_window(const Graph& imported, const InputNames& names) {
+  const Result<std::optional<FixedWindow>> window = find_fixed_window(imported, names);
+  return !window.is_ok() || *window;
+}
+
 bool declares_one_token(const Graph& imported, const InputNames& names, const Compiled& compiled) {
   const bool one = std::any_of(imported.inputs.begin(), imported.inputs.end(), [&](ValueId v) {
     const auto bound = compiled.binding.inputs.find(v);
@@ -352,7 +357,8 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
     Result<Compiled> decode = compile(module.decode, options, packs, use(Phase::kDecode));
     // Of the first: the others only fail in its wake, but where steps of one token are all that there is.
     const Value* ids = fixed_tokens(module.decode, options);
-    const Status wrong = as_first && !any.is_ok() && !(ids && ids->info.shape[1] == Dim(1))
+    const bool one_alone = ids && ids->info.shape[1] == Dim(1) && !has_fixed_window(module.decode, options.names);
+    const Status wrong = as_first && !any.is_ok() && !one_alone
                              ? with_fixed_tokens(module.decode, options, any.status())
                              : decode.status();
     if (!decode.is_ok()) return wrong;
