@@ -357,7 +357,8 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
     Result<Compiled> decode = compile(module.decode, options, packs, use(Phase::kDecode));
     // Of the first: the others only fail in its wake, but where steps of one token are all that there is.
     const Value* ids = fixed_tokens(module.decode, options);
-    const bool one_alone = ids && ids->info.shape[1] == Dim(1) && !has_fixed_window(module.decode, options.names);
+    const bool one_alone =
+        !decode.is_ok() && ids && ids->info.shape[1] == Dim(1) && !has_fixed_window(module.decode, options.names);
     const Status wrong = as_first && !any.is_ok() && !one_alone
                              ? with_fixed_tokens(module.decode, options, any.status())
                              : decode.status();
