@@ -411,9 +411,10 @@ class Binder {
   Status bind_place(ValueId v, bool* is_place) {
     const ValueInfo& info = graph_.values[v].info;
     if (!is_integer(info.type) || !info.ranked) return Status::ok();
-    const bool batch = !info.shape.empty() && info.shape.size() <= 2 && !info.shape[0].is_const() &&
-                       info.shape[0] != tokens() && (info.shape.size() == 1 || info.shape[1] == Dim(1));
-    const bool one = batch || (info.shape.size() <= 2 && shape_count(info.shape) == Dim(1));
+    // One number; of [batch, 1] where that is no row of one token.
+    const bool column = info.shape.size() == 2 && info.shape[1] == Dim(1) && tokens() != Dim(1);
+    const bool batch = (info.shape.size() == 1 || column) && !info.shape[0].is_const() && info.shape[0] != tokens();
+    const bool one = batch || info.shape.empty() || (info.shape[0] == Dim(1) && (info.shape.size() == 1 || column));
     const PlaceUse use = place_use(graph_, users_, v);
     const bool counts = one && (use == PlaceUse::kLength || use == PlaceUse::kBehind),
                begins = one && !counts && use != PlaceUse::kNone;

@@ -92,6 +92,7 @@ std::optional<CacheUpdate> CacheUpdates::find(ValueId past, ValueId present) {
   u.order = it->second->order;
   u.places = it->second->places;
   u.circle = it->second->circle;
+  u.rolls = it->second->rolls;
   if (!follow_past(u)) return std::nullopt;
   return u;
 }
@@ -147,7 +148,14 @@ bool CacheUpdates::collect(CacheUpdate& u) {
     u.nodes.insert(graph_.values[v].producer);
     open.insert(open.end(), n->in.begin(), n->in.end());
   }
-  return u.before != kNoValue && u.rows != kNoValue && !u.positions.empty();
+  return u.before != kNoValue && u.rows != kNoValue && (!u.positions.empty() || may_roll(u));
+}
+
+// Of keys or values, joined with new rows: a state of three dims is that of a convolution (append_windows).
+bool CacheUpdates::may_roll(const CacheUpdate& u) const {
+  return graph_.values[u.past].info.shape.size() == 4 && std::any_of(u.nodes.begin(), u.nodes.end(), [&](int i) {
+           return graph_.nodes[static_cast<size_t>(i)].is("Concat");
+         });
 }
 
 // What the update computes, of which numbers, in text.
@@ -249,15 +257,16 @@ bool CacheUpdates::lay_out(CacheUpdate& u) {
   const int64_t tokens = context_.phase == Phase::kDecode ? 1 : 2, past = context_.phase == Phase::kFirst ? 0 : 1;
   const std::vector<int64_t> all = prober_.dims(u.before, tokens, past), rows = prober_.dims(u.rows, tokens, past);
   const auto index = written(u, tokens, past);
-  if (!index || !keeps_numbers(u, tokens, past, *index)) return false;
+  if (!index) return false;
   // The axis on which places of these tokens are written, and no others.
   int axis = -1;
   for (size_t a = 0; a < all.size(); ++a) {
     const int64_t inner = product(all, a + 1, all.size());
+    const int64_t begin = u.rolls ? all[a] - tokens : past;
     bool fits = all[a] >= tokens + past && all[a] > 1;
     for (size_t i = 0; i < index->size() && fits; ++i) {
       const int64_t place = static_cast<int64_t>(i) / inner % all[a];
-      fits = ((*index)[i] >= 0) == (place >= past && place < past + tokens);
+      fits = ((*index)[i] >= 0) == (place >= begin && place < begin + tokens);
     }
     if (!fits) continue;
     if (axis >= 0) return false;
@@ -266,10 +275,11 @@ bool CacheUpdates::lay_out(CacheUpdate& u) {
   if (axis < 0) return false;
   u.axis = axis;
   u.places = all[static_cast<size_t>(axis)];
+  if (!keeps_numbers(u, tokens, past, *index)) return false;
   // A step along an axis of the cache is a step along one of the rows.
   std::vector<int64_t> order;
   std::vector<bool> taken(rows.size(), false);
-  const int64_t first = past * product(all, static_cast<size_t>(axis) + 1, all.size());
+  const int64_t first = (u.rolls ? u.places - tokens : past) * product(all, static_cast<size_t>(axis) + 1, all.size());
   for (size_t a = 0; a < all.size(); ++a) {
     const int64_t extent = static_cast<int>(a) == axis ? tokens : all[a];
     if (extent == 1) continue;
@@ -315,7 +325,7 @@ bool CacheUpdates::writes(const CacheUpdate& u, int64_t tokens, int64_t past) {
     const auto r = static_cast<size_t>(u.order[--next]);
     steps[a] = product(rows, r + 1, rows.size());
   }
-  const int64_t begin = past % u.places;
+  const int64_t begin = u.rolls ? u.places - tokens : past % u.places;
   for (size_t i = 0; i < index->size(); ++i) {
     int64_t rest = static_cast<int64_t>(i), expected = 0, place = 0;
     for (size_t a = all.size(); a-- > 0; rest /= all[a]) {
@@ -356,8 +366,10 @@ bool CacheUpdates::keeps_numbers(const CacheUpdate& u, int64_t tokens, int64_t p
   const auto given = in_type_of(u.after, *rows);
   if (!given) return false;
   const std::vector<float> found = floats(*after), wrote = floats(*given), kept = floats(*before);
+  const std::vector<int64_t> all = prober_.dims(u.before, tokens, past);
+  const int64_t moved = u.rolls ? tokens * product(all, static_cast<size_t>(u.axis) + 1, all.size()) : 0;
   for (size_t i = 0; i < found.size(); ++i) {
-    const float wanted = index[i] < 0 ? kept[i] : wrote[static_cast<size_t>(index[i])];
+    const float wanted = index[i] < 0 ? kept[i + static_cast<size_t>(moved)] : wrote[static_cast<size_t>(index[i])];
     if (found[i] != wanted) return false;
   }
   return true;
@@ -409,8 +421,9 @@ bool CacheUpdates::verify(CacheUpdate& u) {
     u.axis = 0;
     u.places = graph_.values[u.after].info.shape[0].value();
     for (size_t i = 0; i < graph_.values[u.rows].info.shape.size(); ++i) u.order.push_back(static_cast<int64_t>(i));
-  } else if (!lay_out(u)) {
-    return false;
+  } else if (u.positions.empty() || !lay_out(u)) {
+    u.rolls = may_roll(u);
+    if (!u.rolls || !lay_out(u)) return false;
   }
   if (u.places < 2 || !goes_on(u)) return false;
   const bool one = context_.phase == Phase::kDecode;
@@ -425,7 +438,7 @@ bool CacheUpdates::verify(CacheUpdate& u) {
                                      {1, n - 1},
                                      {2, n - 2}})
     if (tokens + past <= n && !step(tokens, past)) return false;
-  u.circle = step(1, n) && step(1, n + 1) && step(1, 2 * n + n / 2);
+  u.circle = u.rolls || (step(1, n) && step(1, n + 1) && step(1, 2 * n + n / 2));
   return true;
 }
 

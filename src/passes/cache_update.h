@@ -31,6 +31,8 @@ struct CacheUpdate {
   int64_t places = 0;              // N
   // Token t is written at place t % N, and at t where places end: there the cache is full.
   bool circle = false;
+  // The same, but rows move on by those of each step: the last token is always written at the last place.
+  bool rolls = false;
 };
 
 // Where an axis goes in what a node that only moves makes of its operand 0: transposes, casts between floats, axes of
@@ -55,6 +57,7 @@ class CacheUpdates {
   bool verify(CacheUpdate& u);
   bool indexes_rows(const CacheUpdate& u) const;
   bool lay_out(CacheUpdate& u);
+  bool may_roll(const CacheUpdate& u) const;
   bool match_axes(CacheUpdate& u, const std::vector<int64_t>& index);
   bool writes(const CacheUpdate& u, int64_t tokens, int64_t past);
   std::optional<std::vector<int64_t>> written(const CacheUpdate& u, int64_t tokens, int64_t past);

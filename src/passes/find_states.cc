@@ -78,6 +78,12 @@ std::string made_by(const Graph& graph, ValueId out) {
   return p < 0 ? "an input" : graph.nodes[p].label();
 }
 
+// Whether a DequantizeLinear gives what a step hands on (round_states): rows that were rounded are so once more.
+bool rounds_anew(const Graph& graph, ValueId out) {
+  const Node* back = graph.producer(origin(graph, out), "DequantizeLinear");
+  return back && graph.producer(back->in[0], "QuantizeLinear");
+}
+
 // "past_key_values.%d.key" and "past_key_values.3.key" -> "3"; "" where the name is none of the template's.
 std::string layer_in(const std::string& name_template, const std::string& name) {
   const size_t at = name_template.find("%d");
@@ -393,7 +399,8 @@ Status find_states(PassContext& context) {
         refused.add(Status::error("state '" + before.name + "' " + shape_str(before.info.shape) + " -> '" + after.name +
                                   "' " + shape_str(after.info.shape) +
                                   " neither appends along one axis nor keeps its shape: " + made_by(graph, out) +
-                                  " does not append to it"),
+                                  (rounds_anew(graph, out) ? " rounds all of it anew at each step, by other numbers"
+                                                           : " does not append to it")),
                     Reason::Kind::kState);
       pair_up(past, out, StateRule::kReplace, 0);
       break;

@@ -44,7 +44,11 @@ class CacheLifter {
         if (c.circle) context_.binding.circle = smaller(context_.binding.circle, c.places);
       return Status::ok();
     }
-    const Status planned = plan();
+    Status planned = plan();
+    if (!planned.is_ok() && leave_rolling(planned)) {
+      if (caches_.empty()) return Status::ok();
+      planned = plan();
+    }
     if (!planned.is_ok()) return keep(planned);
     SITU_RETURN_IF_ERROR(check_length());
     Graph before = graph_;
@@ -53,7 +57,10 @@ class CacheLifter {
     if (lifted.is_ok()) {
       for (const CacheUpdate& c : caches_)
         context_.note("static cache", graph_.values[c.past].name,
-                      std::to_string(c.places) + (c.circle ? " places in a circle" : " places") +
+                      std::to_string(c.places) +
+                          (c.rolls    ? " places that move on"
+                           : c.circle ? " places in a circle"
+                                      : " places") +
                           " -> a row is appended for each token");
       return lifted;
     }
@@ -107,10 +114,26 @@ class CacheLifter {
     return Status::ok();
   }
 
+  // Those that move on and are not only attended to are replaced, whatever becomes of others; false: there are none.
+  bool leave_rolling(const Status& why) {
+    const size_t left = std::erase_if(caches_, [&](const CacheUpdate& c) {
+      if (c.rolls) context_.note("static cache", graph_.values[c.past].name, "replaced by each step: " + why.message());
+      return c.rolls;
+    });
+    places_.clear();
+    updates_.clear();
+    inside_.clear();
+    fixed_.clear();
+    edits_.clear();
+    attentions_.clear();
+    masks_.clear();
+    seen_.clear();
+    return left > 0;
+  }
   Status keep(const Status& why) {
     for (const CacheUpdate& c : caches_) {
       const std::string& name = graph_.values[c.past].name;
-      if (c.circle)
+      if (c.circle && !c.rolls)
         return Status::error("state '" + name + "' " + shape_str(shape(c.past)) +
                              " is written in a circle, and its rows cannot be appended: " + why.message());
       context_.note("static cache", name, "replaced by each step: " + why.message());
@@ -426,7 +449,7 @@ class CacheLifter {
     }
     // Layers are alike.
     if (!classes_) classes_.emplace(graph_);
-    std::string key = n.op + std::to_string(cache->places);
+    std::string key = n.op + std::to_string(cache->places) + (cache->rolls ? "on" : "");
     for (const ValueId v : rules) key += "," + std::to_string(classes_->of(v));
     auto it = seen_.find(key);
     if (it == seen_.end()) {
@@ -510,8 +533,9 @@ class CacheLifter {
                       row = static_cast<int64_t>(i) / cache.places % rows;
         const int64_t own = past + (rows == 1 ? tokens - 1 : row);
         // The last token up to this one that was written there; beyond what is written: none.
-        const int64_t token = own - (own - place + 2 * cache.places) % cache.places;
-        const bool last = token >= 0 && token > own - window;
+        const int64_t token =
+            cache.rolls ? past + tokens - cache.places + place : own - (own - place + 2 * cache.places) % cache.places;
+        const bool last = token >= 0 && token <= own && token > own - window;
         result.last = result.last && last == shown(i) && rows == tokens;
         if (cache.circle && last != shown(i))
           return Status::error(n.label() + ": token " + std::to_string(own) + " does not see the last " +

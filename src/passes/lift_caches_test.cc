@@ -75,7 +75,7 @@ class CacheGraph : public test::TestGraph {
         a[v] = b[v] = was.random(was.dims(v, tokens, past_tokens), static_cast<uint32_t>(v));
       for (const ValueId v : past) {
         a[v] = was.random(was.dims(v, tokens, past_tokens), static_cast<uint32_t>(v));
-        b[v] = first_rows(a[v], static_cast<int>(axis), past_tokens);
+        b[v] = first_rows(a[v], static_cast<int>(axis), past_tokens, at_the_end ? kPlaces - past_tokens : 0);
       }
       const Result<Tensor> wanted = was.evaluate(before.outputs[0], a, tokens, past_tokens),
                            got = is.evaluate(graph_.outputs[0], b, tokens, past_tokens);
@@ -89,7 +89,7 @@ class CacheGraph : public test::TestGraph {
     return true;
   }
 
-  static Tensor first_rows(const Tensor& t, int axis, int64_t count) {
+  static Tensor first_rows(const Tensor& t, int axis, int64_t count, int64_t begin) {
     std::vector<int64_t> dims = t.dims();
     const int64_t all = dims[static_cast<size_t>(axis)];
     dims[static_cast<size_t>(axis)] = count;
@@ -98,7 +98,7 @@ class CacheGraph : public test::TestGraph {
     for (size_t i = static_cast<size_t>(axis) + 1; i < dims.size(); ++i) inner *= dims[i];
     for (int64_t i = 0; i < r.count(); ++i) {
       const int64_t outer = i / (inner * count), rest = i % (inner * count);
-      r.view().as<float>()[i] = t.view().as<float>()[outer * inner * all + rest];
+      r.view().as<float>()[i] = t.view().as<float>()[(outer * all + begin) * inner + rest];
     }
     return r;
   }
@@ -106,6 +106,7 @@ class CacheGraph : public test::TestGraph {
   ValueId position = kNoValue, rows[2], past[2], present[2];
   std::vector<ValueId> leaves;
   std::string message;
+  bool at_the_end = false;  // the last token always lies at the last place
 };
 
 ValueId causal(CacheGraph& g) { return g.op("LessOrEqual", {g.unsqueeze(g.places(), 0), g.column()}); }
@@ -245,6 +246,33 @@ TEST(LiftCaches, Circles) {
   });
   EXPECT_FALSE(all.lift(100));
   EXPECT_NE(all.message.find("is written in a circle"), std::string::npos) << all.message;
+}
+
+// The rows move on by those of each step.
+TEST(LiftCaches, RowsThatMoveOn) {
+  const auto rolled = [](CacheGraph& g, ValueId past, ValueId rows) {
+    const ValueId tokens = g.graph_.add_shape("tokens", {S()});
+    const ValueId kept = g.op("Slice", {past, tokens, g.integers({INT64_MAX}), g.integers({2})});
+    return g.op("Concat", {kept, rows}, {{"axis", 2}});
+  };
+  const auto cut = [](CacheGraph& g, ValueId past, ValueId rows) {
+    const ValueId both = g.op("Concat", {past, rows}, {{"axis", 2}});
+    return g.op("Slice", {both, g.integers({-kPlaces}), g.integers({INT64_MAX}), g.integers({2})});
+  };
+  const auto shown = [](CacheGraph& g) {
+    const ValueId token = g.op("Add", {g.unsqueeze(g.places(), 0), g.dim(P() + S() - Dim(kPlaces))});
+    return g.op("And", {g.op("GreaterOrEqual", {token, g.integer(0)}), g.op("LessOrEqual", {token, g.column()})});
+  };
+  for (const auto& [writes, context] :
+       {std::pair<CacheGraph::Writes, int64_t>{rolled, kPlaces}, {cut, kPlaces}, {cut, 100}}) {
+    CacheGraph g(writes, shown);
+    g.at_the_end = true;
+    EXPECT_TRUE(g.lift(context)) << g.message;
+  }
+  // By places, as if the first token lay at the first one.
+  CacheGraph other(rolled, causal);
+  EXPECT_FALSE(other.lift(kPlaces));
+  EXPECT_EQ(other.message, "");
 }
 
 }  // namespace

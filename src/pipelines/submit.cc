@@ -56,9 +56,12 @@ struct ToBegin {
 Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, ToBegin todo) {
   auto& [start, options, resolved] = todo;
   const bool beams = resolved.beams.beams > 1;
-  if (beams && resolved.sampling.max_new_tokens > 1 && m.in_place && !m.in_place->can_fork())
-    return Status::error(Code::kUnsupportedModel,
-                         m.file + ": beams " + std::to_string(resolved.beams.beams) + ": " + needs_one_run().message());
+  if (beams && resolved.sampling.max_new_tokens > 1 && m.in_place && !m.in_place->can_fork()) {
+    const std::string& why = m.in_place->one_sequence();
+    return Status::error(Code::kUnsupportedModel, m.file + ": beams " + std::to_string(resolved.beams.beams) + ": " +
+                                                      needs_one_run().message() +
+                                                      (why.empty() ? "" : " (" + why + ")"));
+  }
   Result<std::optional<Grammar>> grammar = m.grammars.get(options, m.text(), m.vocabulary);
   if (!grammar.is_ok()) return grammar.status().or_code(Code::kInvalidArgument);
   const int64_t guesses = options.draft_tokens > 0 ? options.draft_tokens : options.prompt_lookup;

@@ -316,7 +316,7 @@ static bool convolves_by_token(const Graph& decode) {
 
 static bool has_fixed_window(const Graph& imported, const InputNames& names) {
   const Result<std::optional<FixedWindow>> window = find_fixed_window(imported, names);
-  return window.is_ok() && *window;
+  return !window.is_ok() || *window;
 }
 
 bool declares_one_token(const Graph& imported, const InputNames& names, const Compiled& compiled) {
