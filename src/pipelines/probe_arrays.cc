@@ -1,6 +1,7 @@
 #include "pipelines/probe_arrays.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "text/json_file.h"
@@ -22,18 +23,21 @@ int64_t told(const Json& config, std::initializer_list<const char*> names) {
   return 0;
 }
 
-// The extents of an input: those of the file; for names in it what is usual for sound (mel bins by frames, or samples)
-// and for pictures (channels, height, width).
-std::vector<int64_t> extents(const Shape& shape, const Json& config) {
+// The extents of an input: those of the file; for names in it what is usual for sound (mel bins by frames, frames by
+// bins, or samples) and for pictures (channels, height, width). `known`: what names of other inputs stand for.
+std::vector<int64_t> extents(const Shape& shape, const Json& config, std::map<int, int64_t>& known) {
   const int64_t mels = told(config, {"num_mel_bins"}), rows = told(config, {"max_source_positions"}),
                 size = told(config, {"image_size"}), channels = told(config, {"num_channels"});
-  constexpr int64_t kSamples = 8000, kChannels = 3;
+  constexpr int64_t kSamples = 8000, kFrames = 100, kChannels = 3;
   std::vector<int64_t> usual;
   if (shape.size() == 2) usual = {1, kSamples};
   if (shape.size() == 3) usual = {1, mels, 2 * rows};
+  if (shape.size() == 3 && shape[2].is_const() && !shape[1].is_const()) usual[1] = kFrames;
   if (shape.size() == 4) usual = {1, channels > 0 ? channels : kChannels, size, size};
-  for (size_t i = 0; i < usual.size(); ++i)
+  for (size_t i = 0; i < usual.size(); ++i) {
     if (shape[i].is_const()) usual[i] = shape[i].value();
+    if (const int name = shape[i].lone_symbol(); name >= 0) usual[i] = known.emplace(name, usual[i]).first->second;
+  }
   return usual;
 }
 
@@ -63,10 +67,11 @@ Result<std::vector<GivenTensor>> probe_arrays(const ModelFolder& folder, const G
   Json config = Json::object();
   if (Result<Json> read = read_json_object(folder.folder / "config.json"); read.is_ok()) config = std::move(*read);
   std::vector<GivenTensor> arrays;
+  std::map<int, int64_t> named;
   for (const ValueId v : encoder.inputs) {
     const Value& value = encoder.values[v];
     const DType type = value.info.type;
-    const std::vector<int64_t> dims = extents(value.info.shape, config);
+    const std::vector<int64_t> dims = extents(value.info.shape, config, named);
     const bool known = !dims.empty() && std::all_of(dims.begin(), dims.end(), [](int64_t d) { return d > 0; });
     const bool real = type == DType::kF32 || type == DType::kF16;
     if (!known || (!real && type != DType::kI64 && type != DType::kI32 && type != DType::kBool))
