@@ -5,7 +5,7 @@
 //   few rows     sums of a panel in registers, weights read once
 //   many rows    register tiles, a slice of a panel at a time for a block of rows; half-precision slices become floats
 //   first
-//   with AMX     pieces of prompts, however few rows they have, and many rows that are no tokens: kernels/dense_tiles.h
+//   with AMX     rows of encoders, however few there are: kernels/dense_tiles.h
 #include "kernels/dense_tiles.h"
 #include "kernels/experts.h"
 #include "kernels/tile.h"
@@ -123,7 +123,6 @@ void run(const View& x, const RowOffsets& offsets, const T* w, int64_t k, const 
 }
 
 #if defined(SITU_TILES)
-constexpr int64_t kFewFreeRows = 16;
 // At a time, and bytes of them: parts of more rows leave the second-level cache before the next panel meets them (256
 // rows of K 1,536 take 1.8 times as long as 112 and 112 and 32).
 constexpr int64_t kTiledRows = 256, kTiledBytes = 1 << 20;
@@ -171,41 +170,27 @@ void run_tiles(const View& x, const RowOffsets& offsets, const T* w, int64_t k, 
 }
 #endif
 
-// The weights begin with element `first` of w; the first `tiled` rows go by tiles where there are any.
 struct Scratch {
   std::byte* memory;
   int64_t bytes;
 };
 template <typename T>
-void run_rows(const View& x, const RowOffsets& rows, const T* w, int64_t k, const Output& out, ProductPart part,
-              [[maybe_unused]] int64_t tiled, const Scratch& scratch) {
+void run_rows(const View& x, const RowOffsets& rows, const T* w, int64_t k, const Output& out, const ProductPart& part,
+              [[maybe_unused]] bool tiles, const Scratch& scratch) {
 #if defined(SITU_TILES)
-  if (tiled > part.row && tiles_fit(k, scratch.bytes)) {
-    ProductPart by_tiles = part;
-    if (tiled < part.last_row) by_tiles.last_row = tiled;
-    run_tiles(x, rows, w, k, out, by_tiles, scratch.memory, scratch.bytes);
-    part.row = by_tiles.last_row;
-  }
+  if (tiles && tiles_fit(k, scratch.bytes)) return run_tiles(x, rows, w, k, out, part, scratch.memory, scratch.bytes);
 #endif
-  if (part.row < part.last_row) run(x, rows, w, k, out, part, scratch.memory);
+  run(x, rows, w, k, out, part, scratch.memory);
 }
+// The weights begin with element `first` of w.
 void run(const View& x, const RowOffsets& rows, const View& w, int64_t first, int64_t k, const Output& out,
-         const ProductPart& part, int64_t tiled, const Scratch& scratch) {
+         const ProductPart& part, bool tiles, const Scratch& scratch) {
   if (w.type == DType::kF32)
-    run_rows(x, rows, w.as<const float>() + first, k, out, part, tiled, scratch);
+    run_rows(x, rows, w.as<const float>() + first, k, out, part, tiles, scratch);
   else if (w.type == DType::kF16)
-    run_rows(x, rows, w.as<const Half>() + first, k, out, part, tiled, scratch);
+    run_rows(x, rows, w.as<const Half>() + first, k, out, part, tiles, scratch);
   else
-    run_rows(x, rows, w.as<const BFloat>() + first, k, out, part, tiled, scratch);
-}
-
-// The first rows that go by tiles, where there are any: the sums of a row that is a token of a sequence may not depend
-// on how many are with it.
-int64_t tiled_rows(const KernelCall& call, int64_t rows) {
-#if defined(SITU_TILES)
-  if (call.free_rows) return rows >= kFewFreeRows ? rows : 0;
-#endif
-  return call.prompt_rows < rows ? call.prompt_rows : rows;
+    run_rows(x, rows, w.as<const BFloat>() + first, k, out, part, tiles, scratch);
 }
 
 }  // namespace
@@ -219,9 +204,7 @@ void dense_matmul(const KernelCall& call, int thread, int threads) {
   const ProductPart part = split_product(count_dims(x, 0, x.rank - 1), (params.n + kColumns - 1) / kColumns,
                                          kRowsPerThread, thread, threads);
   if (part.row >= part.last_row || part.unit >= part.last_unit) return;
-  const int64_t rows = count_dims(x, 0, x.rank - 1);
-  run(x, RowOffsets(x, x.rank - 1), w, 0, params.k, out, part, tiled_rows(call, rows),
-      {call.scratch, kThreadScratchBytes});
+  run(x, RowOffsets(x, x.rank - 1), w, 0, params.k, out, part, call.encodes, {call.scratch, kThreadScratchBytes});
 }
 
 // Operands: x, index, bias?, packed w.
@@ -232,7 +215,7 @@ void dense_experts(const KernelCall& call, int thread, int threads) {
   each_expert(call, params.experts, panels, thread, threads, [&](const ExpertRows& rows, int64_t p0, int64_t p1) {
     const View bias = expert_bias(call, rows.expert);
     const Output out{y, bias.present() ? &bias : nullptr, n, y.rank - 1, ExpertRows::at(rows.y)};
-    run(x, ExpertRows::at(rows.x), call.in[3], rows.expert * n * k, k, out, {0, rows.count, p0, p1}, rows.prompt,
+    run(x, ExpertRows::at(rows.x), call.in[3], rows.expert * n * k, k, out, {0, rows.count, p0, p1}, call.encodes,
         {call.scratch + kRoutingBytes, kThreadScratchBytes - kRoutingBytes});
   });
 }

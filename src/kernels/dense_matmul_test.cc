@@ -90,23 +90,27 @@ void check(const Case& t, const std::vector<EmulatedTable>& emulated = emulated_
         call.out = &y.view();
         call.out_count = 1;
         call.params = &params;
-        // Tokens of answers, of prompts, some of each, and rows that are no tokens.
-        std::vector<double> of_prompt;
-        for (const int64_t prompt : {int64_t{0}, t.m, (t.m + 1) / 2, int64_t{-1}}) {
-          call.prompt_rows = std::max<int64_t>(prompt, 0);
-          call.free_rows = prompt < 0;
+        // Tokens, and rows of an encoder: as many, and one less.
+        std::vector<double> whole;
+        for (const int kind : {0, 1, 2}) {
+          call.encodes = kind > 0;
+          View fewer[2] = {in[0], y.view()};
+          for (View& v : fewer) v.dims[1] -= kind == 2;
+          if (fewer[0].dims[1] == 0) break;
+          const View shorter[] = {fewer[0], in[1], in[2]};
+          call.in = shorter;
+          call.out = &fewer[1];
           y.reset();
           run_kernel(table, &KernelTable::dense_matmul, call, threads);
           ASSERT_TRUE(y.untouched_outside());
-          for (int64_t i = 0; i < t.m * t.n; ++i) {
+          for (int64_t i = 0; i < fewer[0].dims[1] * t.n; ++i) {
             const double sum = wanted[static_cast<size_t>(i)], size = sizes[static_cast<size_t>(i)];
             ASSERT_NEAR(y.get(i), sum, 1e-6 * size + 1e-6 + rounding(t.type) * std::fabs(sum))
-                << table.isa << " m " << i / t.n << " n " << i % t.n << " prompt " << prompt;
-            if (prompt == t.m) of_prompt.push_back(y.get(i));
+                << table.isa << " m " << i / t.n << " n " << i % t.n << " kind " << kind;
+            if (kind == 1) whole.push_back(y.get(i));
             // Whoever is with it.
-            if (prompt > 0 && prompt < t.m && i / t.n < prompt) {
-              ASSERT_EQ(y.get(i), of_prompt[static_cast<size_t>(i)])
-                  << table.isa << " m " << i / t.n << " n " << i % t.n;
+            if (kind == 2) {
+              ASSERT_EQ(y.get(i), whole[static_cast<size_t>(i)]) << table.isa << " m " << i / t.n;
             }
           }
         }

@@ -1,4 +1,4 @@
-// Many rows times a panel of float weights by AMX, whose tiles multiply 16-bit floats (bfloat16: 8 bits of a float's
+// Rows times a panel of float weights by AMX, whose tiles multiply 16-bit floats (bfloat16: 8 bits of a float's
 // 24).
 //
 // A float is the sum of three such numbers, exactly: its first 8 bits, the next 8 and the last 8, each cut off. Of the

@@ -78,8 +78,9 @@ struct KernelCall {
   // So many first rows are pieces of prompts, whose tokens have the same sums in whatever pieces a prompt comes:
   // kernels with another order of sums for few rows than for many take these for many.
   int64_t prompt_rows = 0;
-  // Rows are no tokens of a step, an encoder's for instance: their sums may depend on how many there are.
-  bool free_rows = false;
+  // All rows are an encoder's: none of them is computed again beside others, as a token of an answer may be that
+  // becomes a piece of a prompt. Kernels may add up as it suits many rows.
+  bool encodes = false;
   // Products that write tokens of several sequences: row r of each output i whose bit is set lies slots[r] rows after
   // the place that its view names.
   const int64_t* slots = nullptr;

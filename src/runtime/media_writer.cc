@@ -327,6 +327,7 @@ class MediaWriter::Run : public Encoding {
     apart_ = by_place ? Tensor() : Tensor::allocate(rows_->rows.type(), {e.rows, writer_.width()});
     segment_.count = segment_.keys = 1;
     step_ = {{&segment_, 1}};
+    step_.encodes = true;
     step_.tensors = tensors_;
     step_.rows = by_place ? first() : apart_.view().data;
     step_.row_places = by_place && !together ? to_.data() : nullptr;

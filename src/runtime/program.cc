@@ -232,7 +232,7 @@ void Program::bind_step(const StepInput& input) {
   } else {
     parts_.assign(1, {symbols_of(first, input.wanted), 0, nullptr});
     tokens_ = first.count;
-    prompt_rows_ = first.prompt ? std::max(first.count, first.source_rows) : 0;
+    prompt_rows_ = first.prompt ? first.count : 0;
     views_.bind(parts_[0].symbols, ports_);
   }
   table_.build(input.segments);
@@ -374,18 +374,16 @@ void Program::bind(int index, int segment, KernelCall& to) const {
     to.in = views_.part_at(segment, views.first_part);
     const Segment& s = input_->segments[static_cast<size_t>(segment)];
     to.prompt_rows = s.prompt ? s.count : 0;
-    to.free_rows = c.free_rows;
     to.slots = nullptr;
     to.out_by_slot = 0;
   } else {
     const bool last_rows = several() && c.last_rows && c.takes == Takes::kStep;  // at the end, behind pieces of prompts
     to.in = last_rows ? views_.part_at(wanted_part(), views.first_part) : views_.at(views.first);
-    // A program whose results are rows of tokens computes those of all.
-    to.prompt_rows = c.step_rows && (!last_rows || input_->rows) ? prompt_rows_ : 0;
-    to.free_rows = c.free_rows;
+    to.prompt_rows = c.step_rows && !last_rows ? prompt_rows_ : 0;
     to.slots = slots_.data();
     to.out_by_slot = several() ? c.out_by_slot : 0;
   }
+  to.encodes = input_->encodes;
   if (index == rows_call_ && input_->row_places) {
     to.slots = input_->row_places;
     to.out_by_slot = 1;

@@ -71,6 +71,7 @@ struct StepInput {
   // writes_rows_by_place().
   std::byte* rows = nullptr;
   const int64_t* row_places = nullptr;
+  bool encodes = false;  // KernelCall::encodes
 };
 
 class Program final : private BoundCalls {

@@ -114,8 +114,8 @@ class SourceWriter::Run : public Encoding {
     segment_.run_count = 1;
     segment_.keys = segment_.count;
     segment_.source_rows = rows;
-    segment_.prompt = true;
     step_ = {{&segment_, 1}, 0};
+    step_.encodes = true;
     step_.tensors = tensors_;
     SITU_RETURN_IF_ERROR(entry_->program->prepare(step_, *room_.ledger).with_context("encoder"));
     source_ = std::move(source);

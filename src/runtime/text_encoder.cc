@@ -110,6 +110,7 @@ Status TextEncoder::run_group(std::span<const TextTokens> texts, std::span<const
   StepInput step{segments};
   step.wanted = tokens;
   step.rows = rows_.view().data;
+  step.encodes = true;
   SITU_RETURN_IF_ERROR(program_->run(step, ledger_));
   const int64_t rows = by_token_ ? tokens : 1;
   const float* at = rows_.view().as<const float>();

@@ -43,7 +43,6 @@ struct Call {
   bool moves = false;       // what it writes existed before, though its kernel does not say so: booked as copied
   bool for_logits = false;  // no state depends on it: it is left out of a step whose logits nobody wants
   bool step_rows = false;   // a result has a row for each token of the step
-  bool free_rows = false;   // no result has rows of tokens, of all or of those whose logits are wanted
   // In a step of several segments:
   Takes takes = Takes::kStep;
   bool in_order = false;     // kEach: threads keep their shares from segment to segment, and find what they left there

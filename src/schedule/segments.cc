@@ -56,9 +56,6 @@ class SegmentCalls {
       Call& c = schedule_.calls[i];
       c.step_rows = std::any_of(list.begin(), list.end(),
                                 [](const Operand& o) { return o.written && o.present() && has_step_rows(*o.home); });
-      c.free_rows = std::none_of(list.begin(), list.end(), [](const Operand& o) {
-        return o.written && o.present() && (of_step(o.home->view) || o.home->region == RegionKind::kState);
-      });
       c.for_logits = std::none_of(list.begin(), list.end(), [&](const Operand& o) {
         return o.written && o.present() && (o.home->region == RegionKind::kState || needed.count(o.block()));
       });
