@@ -105,7 +105,7 @@ class Distances(Bias):
     """RelativePositionBias for all positions, of which the last rows are those of the step."""
     def before(self):
         super().before()
-        table = self.weight("distances", DISTANCES)
+        table = self.weight("distances", DISTANCES.T.reshape(DISTANCES.shape))  # it lies by columns
         far = self.op("RelativePositionBias", table, self.total, self.total, domain="com.microsoft", max_distance=20, is_bidirectional=0)
         past = self.op("Sub", self.total, self.tokens)
         self.bias = self.op("Add", self.bias, self.op("Slice", far, *(self.op("Unsqueeze", x, self.constant([0])) for x in (past, self.total)), self.constant([2])))

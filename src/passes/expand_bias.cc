@@ -47,7 +47,8 @@ Status expand_relative_bias(Graph& graph, Builder& builder, const Node& n) {
   ValueId at = builder.op("Sub", {places(n.in[2], 0), places(n.in[1], 1)});
   at = builder.op("Min", {builder.op("Max", {at, number(-most)}), number(most)});
   at = builder.op("Add", {at, number(most)});
-  const ValueId rows = builder.op("Gather", {n.in[0], builder.op("Gather", {builder.constant_i64(by_distance), at})});
+  const ValueId by_bucket = builder.transpose(builder.reshape(n.in[0], {-1, buckets}), {1, 0});
+  const ValueId rows = builder.op("Gather", {by_bucket, builder.op("Gather", {builder.constant_i64(by_distance), at})});
   const ValueId by_head = builder.transpose(rows, {2, 0, 1});
   builder.op("Unsqueeze", {by_head, builder.constant_i64({0})}, n.out[0]);
   return Status::ok();
