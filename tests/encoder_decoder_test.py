@@ -260,6 +260,34 @@ class OracleTest(EncoderDecoderCase):
         self.assertEqual(self.answer(own, "--prompt-ids", comma(SOURCE))["output_ids"], self.oracle(SPEC["t5"]).greedy(SOURCE)[0])
 
 
+    def test_a_pair_whose_halves_are_rounded_at_other_places(self):
+        """As where an optimiser fused other operators in one of the files."""
+        def round_before_logits(files):
+            graph = files["decoder_with_past_model.onnx"].graph
+            last = next(i for i, n in enumerate(graph.node) if "logits" in n.output)
+            x = graph.node[last].input[0]
+            for i, (a, b, type) in enumerate(((x, "half", onnx.TensorProto.FLOAT16), ("half", "rounded", onnx.TensorProto.FLOAT))):
+                graph.node.insert(last + i, onnx.helper.make_node("Cast", [a], [b], to=type))
+            graph.node[last + 2].input[0] = "rounded"
+        def append_halves(files):
+            graph, nodes = files["decoder_with_past_model.onnx"].graph, []
+            for n in graph.node:
+                if n.op_type == "Concat" and n.output[0].startswith("present"):
+                    for i, x in enumerate(n.input):
+                        nodes.append(onnx.helper.make_node("Cast", [x], [f"{n.output[0]}.half.{i}"], to=onnx.TensorProto.FLOAT16))
+                        n.input[i] = nodes[-1].output[0]
+                    present, n.output[0] = n.output[0], n.output[0] + ".half"
+                    nodes += [n, onnx.helper.make_node("Cast", [n.output[0]], [present], to=onnx.TensorProto.FLOAT)]
+                else:
+                    nodes.append(n)
+            nodes = [onnx.NodeProto.FromString(n.SerializeToString()) for n in nodes]
+            del graph.node[:]
+            graph.node.extend(nodes)
+        for change in (round_before_logits, append_halves):
+            with self.subTest(change.__name__):
+                self.assertEqual(self.answer(self.model(SPEC["bart-pair"], change), "--prompt-ids", comma(SOURCE))["output_ids"],
+                                 self.oracle(SPEC["bart-pair"]).greedy(SOURCE)[0])
+
     def test_a_pair_holds_its_weights_once(self):
         """Peak memory with two matrices more, that both files of a pair hold: it grows as with one file that holds them."""
         wide = 1 << 18

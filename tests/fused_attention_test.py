@@ -15,6 +15,8 @@ from tiny_models import EPSILON, HEADS, HEAD_SIZE, LAYERS, VOCABULARY
 
 SPEC = next(s for s in tiny_models.SPECS if s.name == "gpt")
 PROMPT = "5,9,2,11,7,3"
+DISTANCES = np.linspace(-3, 3, 8 * HEADS, dtype=np.float32).reshape(8, HEADS)[[3, 0, 5, 1, 7, 2, 4, 6]]
+BUCKETS = [0, 1, 2, 3, 4, 4, 5, 5, 5, 6, 6, 6, 6, 6, 7]  # of distances, of 8 buckets up to 20
 
 
 class Fused(tiny_exports.Optimum):
@@ -57,12 +59,18 @@ class Fused(tiny_exports.Optimum):
 
     def apart(self, h, i):
         q, k, v = (self.linear(h, f"{i}.{p}") for p in "qkv")
+        bias = ""
+        if self.given == "by head":
+            # Of Q alone: that of keys and values is in them.
+            added = np.linspace(-1, 1, 3 * HEADS * HEAD_SIZE, dtype=np.float32)
+            q, bias = self.op("Sub", q, self.f32(added[:HEADS * HEAD_SIZE])), self.weight("added", added)
+            k, v = (self.op("Transpose", self.op("Reshape", x, self.constant([0, 0, HEADS, HEAD_SIZE])), perm=[0, 2, 1, 3]) for x in (k, v))
         pasts, presents = zip(*(self.state(i, part, ["batch", HEADS, None, HEAD_SIZE], 2) for part in ("key", "value")))
         if self.given == "keys and values":
             k, v = self.packed(h, i, "kv"), ""
         if self.given == "all":
             q, k, v = self.packed(h, i, "qkv"), "", ""
-        return self.op("MultiHeadAttention", q, k, v, "", self.mask, self.bias, *pasts, out=[f"attended.{i}", *presents], domain="com.microsoft",
+        return self.op("MultiHeadAttention", q, k, v, bias, self.mask, self.bias, *pasts, out=[f"attended.{i}", *presents], domain="com.microsoft",
                        num_heads=HEADS, unidirectional=self.causal)[0]
 
     def packed(self, h, i, parts):
@@ -93,6 +101,27 @@ class Bias(Fused):
     def before(self):
         self.bias = self.op("Unsqueeze", self.op("Where", self.visible(), self.f32(0), self.f32(-1e4)), self.constant([0, 1]))
 
+class Distances(Bias):
+    """RelativePositionBias for all positions, of which the last rows are those of the step."""
+    def before(self):
+        super().before()
+        table = self.weight("distances", DISTANCES.T.reshape(DISTANCES.shape))  # it lies by columns
+        far = self.op("RelativePositionBias", table, self.total, self.total, domain="com.microsoft", max_distance=20, is_bidirectional=0)
+        past = self.op("Sub", self.total, self.tokens)
+        self.bias = self.op("Add", self.bias, self.op("Slice", far, *(self.op("Unsqueeze", x, self.constant([0])) for x in (past, self.total)), self.constant([2])))
+
+class ByDistance(tiny_exports.Optimum):
+    """The same from a row for each distance."""
+    def prepare(self):
+        super().prepare()
+        total = self.extent("attention_mask", 1)
+        keys = self.op("Range", self.constant(0), total, self.constant(1))
+        queries = self.op("Unsqueeze", self.op("Range", self.op("Sub", total, self.tokens), total, self.constant(1)), self.constant([1]))
+        apart = self.op("Where", self.op("Less", keys, queries), self.op("Sub", queries, keys), self.constant(0))
+        rows = np.array([DISTANCES[bucket] for bucket in BUCKETS])
+        y = self.op("Gather", self.f32(rows), self.op("Gather", self.constant(np.minimum(np.arange(tiny_models.CONTEXT), 14)), apart))
+        self.mask = self.op("Add", self.mask, self.op("Unsqueeze", self.op("Transpose", y, perm=[2, 0, 1]), self.constant([0])))
+
 class KeysHidden(Fused):
     """The third token is never seen."""
     def before(self):
@@ -114,6 +143,9 @@ class KeysAndValues(ByKeys):
 
 class All(ByKeys):
     given = "all"
+
+class ByHead(ByKeys):
+    given = "by head"
 
 class HiddenApart(KeysHidden):
     given = "apart"
@@ -154,7 +186,11 @@ class FusedAttentionTest(CliTest):
                     self.assertTrue("--naive" in options or answer["bytes_copied_per_token"] == 0, answer["bytes_copied_per_token"])
 
     def test_as_plain_operators(self):
-        self.check([Fused, ByKeys, ByQueries, OfAllPositions, Bias, Apart, KeysAndValues, All], tiny_exports.Optimum)
+        self.check([Fused, ByKeys, ByQueries, OfAllPositions, Bias, Apart, KeysAndValues, All, ByHead], tiny_exports.Optimum)
+
+    def test_bias_by_distance(self):
+        self.assertNotEqual(self.ids(ByDistance)["output_ids"], self.ids(tiny_exports.Optimum)["output_ids"])
+        self.check([Distances], ByDistance)
 
     def test_masks_that_hide_a_key(self):
         self.assertNotEqual(self.ids(Hidden)["output_ids"], self.ids(tiny_exports.Optimum)["output_ids"])

@@ -151,8 +151,7 @@ static inline StepSegment whole_call(const KernelCall& call) {
 
 // Whether products with rows of such a view may round to 12 bits (kernels/attention_pairs.h): halves, and bytes that
 // were rounded for a user. A graph that has integers itself means their products with floats.
-static inline bool may_round(const View& v, int64_t size) {
-  const RowEncoding encoding = row_encoding(v.type, v.dims[3], size);
+static inline bool may_round(const View& v, RowEncoding encoding) {
   return encoding == RowEncoding::kRowScale || (encoding == RowEncoding::kPlain && v.type != DType::kF32);
 }
 
@@ -171,7 +170,7 @@ static inline void make_problem(Problem* p) {
   p->o_row = (p->value_depth + kTileColumns - 1) / kTileColumns * kTileColumns;
   p->block = kKeyBlock;
   while (p->block > kTileColumns && (p->depth + p->o_row) * p->block > kPanelFloats) p->block /= 2;
-  p->pairs = kVnni && may_round(k, p->depth) && may_round(v, p->value_depth) && p->depth >= 4 &&
+  p->pairs = kVnni && may_round(k, p->params.keys) && may_round(v, p->params.values) && p->depth >= 4 &&
              p->depth <= kMostPairDepth && k.strides[3] == 1 && v.strides[3] == 1;
   p->q = q;
   p->y = p->call.out[0];

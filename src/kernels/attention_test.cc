@@ -1,6 +1,6 @@
 // situ.Attention against the textbook formula in double.
 #include "kernels/attention_blocks.h"
-#include "kernels/row_encoding.h"
+#include "kernels/params.h"
 #include "kernels/strided_test.h"
 
 namespace situ {
@@ -21,6 +21,10 @@ struct Case {
   std::vector<int> kv_order;                              // layout of k
 };
 
+RowEncoding encoding_of(DType type, int bits = 0) {
+  if (bits > 0) return bits == 4 ? RowEncoding::kDigits : RowEncoding::kBytes;
+  return type == DType::kI8 ? RowEncoding::kRowScale : RowEncoding::kPlain;
+}
 // The largest magnitude of keys and values.
 int64_t largest_of(const Case& t) { return t.bits == 8 ? 128 : t.bits == 4 ? 8 : 2; }
 // Keys or values: a tensor of floats, or rows of integers, with their scales or without.
@@ -35,7 +39,7 @@ struct Rows {
   Rows(const Case& t, std::vector<int64_t> dims, const std::vector<int>& order)
       : data(t.kv_type, {dims[0], dims[1], dims[2], stored(t, dims[3])}, order, random_int(0, 2), random_int(0, 2)),
         size(dims[3]),
-        encoding(row_encoding(t.kv_type, stored(t, size), size)) {
+        encoding(encoding_of(t.kv_type, t.bits)) {
     const bool scaled = encoding == RowEncoding::kRowScale;
     if (encoding == RowEncoding::kPlain)
       data.fill(-2, 2);
@@ -194,7 +198,9 @@ void check(const Case& t) {
   call.in_count = 7;
   call.out = &y.view();
   call.out_count = 1;
-  call.params = &t.params;
+  AttentionParams params = t.params;
+  params.keys = params.values = k.encoding;
+  call.params = &params;
   StepSegment segment;
   segment.rows = t.queries;
   segment.runs = t.runs.empty() ? nullptr : t.runs.data();
@@ -372,8 +378,8 @@ TEST(Attention, PromptsInPieces) {
                           Prompt{DType::kI8, 0, 0, false, 64}, Prompt{DType::kF32, 0, 0, false, 64},
                           Prompt{DType::kF32, 33, 0, false, 40}}) {
     SCOPED_TRACE(std::string(dtype_name(t.kv_type)) + " window " + std::to_string(t.window));
-    const AttentionParams params{
-        .scale = 0.2f, .softcap = t.softcap, .window = t.window, .first = 0, .causal = true, .smooth_sink = false};
+    AttentionParams params{.scale = 0.2f, .softcap = t.softcap, .window = t.window, .causal = true};
+    params.keys = params.values = encoding_of(t.kv_type);
     StridedTensor q(DType::kF32, {1, heads, tokens, t.depth}, {}), sink(DType::kF32, {heads}),
         y(DType::kF32, {1, heads, tokens, t.depth}, {});
     const Rows k({.kv_type = t.kv_type}, {1, kv_heads, tokens, t.depth}, {}),
@@ -516,13 +522,8 @@ TEST(Attention, Runs) {
   for (int64_t i = 0, length = 1; i < 150; i += length++) uneven.push_back({2 * i, std::min(length, 150 - i)});
   for (DType kv : {DType::kF32, DType::kF16, DType::kI8}) {
     for (const auto& [queries, group] : {std::pair<int64_t, int64_t>{1, 1}, {1, 9}, {3, 3}, {20, 1}, {20, 3}}) {
-      Case t{.heads = 2 * group,
-             .kv_heads = 2,
-             .queries = queries,
-             .keys = 150,
-             .depth = 24,
-             .value_depth = 43,
-             .kv_type = kv};
+      Case t{.heads = 2 * group, .kv_heads = 2, .queries = queries, .keys = 150, .depth = 24, .value_depth = 43};
+      t.kv_type = kv;
       t.runs = {{200, 100}, {3, 49}, {60, 1}};
       check(t);
       t.params.window = 30;
@@ -547,7 +548,8 @@ TEST(Attention, SegmentsTogetherAreAsAlone) {
   const int64_t heads = 12, kv_heads = 4, depth = 24;
   for (const DType kv : {DType::kF32, DType::kF16, DType::kI8})
     for (const int64_t window : {0, 100}) {
-      AttentionParams params{.scale = 0.2f, .softcap = 0, .window = window, .causal = true, .smooth_sink = false};
+      AttentionParams params{.scale = 0.2f, .window = window, .causal = true};
+      params.keys = params.values = encoding_of(kv);
       const std::vector<std::pair<int64_t, int64_t>> sizes{{7, 40},  {1, 1},   {1, 3}, {1, 35},
                                                            {1, 700}, {1, 130}, {1, 36}};
       std::vector<std::vector<situ::Run>> runs;
@@ -606,7 +608,8 @@ TEST(Attention, TokensThatShareKeysAreAsAlone) {
     for (const int64_t keys : {3, 40, 700})
       for (const DType kv : {DType::kF32, DType::kI8}) {
         const int64_t depth = 20, tokens = 7, slots = 2 * tokens * keys;
-        AttentionParams params{.scale = 0.2f, .softcap = 0, .window = 0, .causal = true, .smooth_sink = false};
+        AttentionParams params{.scale = 0.2f, .causal = true};
+        params.keys = params.values = encoding_of(kv);
         std::vector<std::vector<situ::Run>> runs;
         std::vector<StepSegment> segments;
         const int64_t shared[tokens] = {0, keys, keys, keys / 2, keys / 2 + 1, 1, 0};
@@ -667,14 +670,9 @@ TEST(Attention, TypesAndLayouts) {
   for (DType q : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (DType kv : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8}) {
       for (int64_t queries : {1, 5, 20, 70}) {
-        check({.heads = 4,
-               .kv_heads = 2,
-               .queries = queries,
-               .keys = 40,
-               .depth = 24,
-               .value_depth = 40,
-               .q_type = q,
-               .kv_type = kv});
+        Case t{.heads = 4, .kv_heads = 2, .queries = queries, .keys = 40, .depth = 24, .value_depth = 40, .q_type = q};
+        t.kv_type = kv;
+        check(t);
         // Keys stored as [D, T], as in old BLOOM exports.
         check({.heads = 2,
                .kv_heads = 2,

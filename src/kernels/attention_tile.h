@@ -454,7 +454,7 @@ static inline void find_rows(Row x, int64_t step, const Keys& keys, Row* rows) {
 static inline void pack_block(const Problem& p, int64_t batch, int64_t kv_head, const Keys& keys,
                               const Panels& panels) {
   const bool one_stretch = keys.at + keys.run->length >= keys.count;
-  with_rows(p.k, p.depth, [&](auto k) {
+  with_rows(p.k, p.params.keys, [&](auto k) {
     decltype(k) rows[kKeyBlock];
     const int64_t step = slot_step(k, p.k);
     find_rows(head_rows(k, p.k, batch, kv_head), step, keys, rows);
@@ -469,7 +469,7 @@ static inline void pack_block(const Problem& p, int64_t batch, int64_t kv_head, 
       scale_keys(rows + j, p.k, p.depth, columns, panel);
     }
   });
-  with_rows(p.v, p.value_depth, [&](auto v) {
+  with_rows(p.v, p.params.values, [&](auto v) {
     decltype(v) rows[kKeyBlock];
     const int64_t step = slot_step(v, p.v);
     find_rows(head_rows(v, p.v, batch, kv_head), step, keys, rows);

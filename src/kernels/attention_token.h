@@ -64,7 +64,7 @@ static inline void attend_slots(const Problem& p, const TileList& list, const Ke
     const int64_t begin = from + part * share;
     prefetch_slots(list, v, of, begin, part + 1 == list.count ? to : up_to(begin + share, to));
   };
-  with_rows(p.k, p.depth, [&](auto k) {
+  with_rows(p.k, p.params.keys, [&](auto k) {
     Keys now = keys;
     for (int64_t j = 0, next; j < count; j = next) {
       next = end_of(j);
@@ -80,7 +80,7 @@ static inline void attend_slots(const Problem& p, const TileList& list, const Ke
     weigh_few(p, list.tiles[i], keys.first, count, list.tiles[i]->scores);
     shrink_rows(p, list.tiles[i]);
   }
-  with_rows(p.v, p.value_depth, [&](auto v) {
+  with_rows(p.v, p.params.values, [&](auto v) {
     Keys now = keys;
     for (int64_t j = 0, next; j < count; j = next) {
       next = end_of(j);

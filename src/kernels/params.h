@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "kernels/row_encoding.h"
 
 namespace situ {
 
@@ -288,17 +289,18 @@ struct QuantizeParams {
   float low, high;  // the range of the integers
 };
 
-// situ.EncodeRows: rows [D] of x become rows [D + 4] of bytes: D integers from -127 to 127, then the float that one
-// of them is worth, the row's largest magnitude / 127.
-constexpr int64_t kRowScaleBytes = 4;
+// situ.EncodeRows(x, factors?) -> y (kernels/encode_rows.cc).
+struct EncodeRowsParams {
+  RowEncoding encoding;  // not kPlain
+};
 
-// situ.Attention, operands q [B,Hq,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv] (either may hold rows of EncodeRows,
-// [B,Hk,T,D+4] int8), bias? (float: added, bool: true = attend; broadcast to [B,Hq,S,T]), slopes? f32 [Hq] (ALiBi: adds
-// slope * (key position - query position)), sink? [Hq] (adds exp(sink) to the softmax denominator), distance_bias? f32
-// [Hq or 1, N] (adds column key position - query position - least_distance, or the one at the nearer end).
-// y [B,Hq,S,Dv], workspace? f32 (kernels/attention_blocks.h), which nobody reads afterwards. Query i stands at position
-// T - S + i. s = softcap(scale * q.k) + bias; keys with position > query's are left out when causal, keys with position
-// <= query's - window when window > 0. A row that attends to nothing is 0.
+// situ.Attention, operands q [B,Hq,S,D], k [B,Hk,T,D], v [B,Hk,T,Dv] (either as RowEncoding has its rows), bias?
+// (float: added, bool: true = attend; broadcast to [B,Hq,S,T]), slopes? f32 [Hq] (ALiBi: adds slope * (key position -
+// query position)), sink? [Hq] (adds exp(sink) to the softmax denominator), distance_bias? f32 [Hq or 1, N] (adds
+// column key position - query position - least_distance, or the one at the nearer end). y [B,Hq,S,Dv], workspace? f32
+// (kernels/attention_blocks.h), which nobody reads afterwards. Query i stands at position T - S + i. s = softcap(scale
+// * q.k) + bias; keys with position > query's are left out when causal, keys with position <= query's - window when
+// window > 0. A row that attends to nothing is 0.
 struct AttentionParams {
   float scale;
   float softcap;           // 0: none, else s = softcap * tanh(s / softcap)
@@ -306,7 +308,8 @@ struct AttentionParams {
   int64_t first;           // and so many of the first keys; 0 without a window
   int64_t least_distance;  // of the first column of distance_bias
   bool causal;
-  bool smooth_sink;  // sink of 0 for every head (smooth softmax)
+  bool smooth_sink;                                                      // sink of 0 for every head (smooth softmax)
+  RowEncoding keys = RowEncoding::kPlain, values = RowEncoding::kPlain;  // of k and of v
 };
 
 // situ.Rotary, operands x [B,H,S,D], cos, sin, positions? [B,S] or [1] int64 (then cos and sin are tables

@@ -143,15 +143,17 @@ void bench_literal_integer(Bench& bench, int64_t m, int64_t k, int64_t n) {
                static_cast<double>(k * n + m * (k + 4 * n)), 2.0 * static_cast<double>(m * n * k));
 }
 
-// Elements of a row of keys or values.
+// Rows of keys or values, and the elements of one.
+RowEncoding encoding_of(DType type) { return type == DType::kI8 ? RowEncoding::kRowScale : RowEncoding::kPlain; }
 int64_t stored_size(DType type, int64_t size) { return type == DType::kI8 ? size + kRowScaleBytes : size; }
 
-void bench_quantize_rows(Bench& bench, int64_t rows, int64_t size) {
-  if (!bench.wants("quantize_rows")) return;
+void bench_encode_rows(Bench& bench, int64_t rows, int64_t size) {
+  if (!bench.wants("encode_rows")) return;
   Buffer x(DType::kF32, {rows, size}), y(DType::kI8, {rows, size + kRowScaleBytes});
   const std::vector<View> in = {x.view};
-  const double ms = bench.time(&KernelTable::quantize_rows, {make_call(in, &y.view, nullptr)});
-  bench.report("quantize_rows rows=" + std::to_string(rows) + " D=" + std::to_string(size), ms,
+  const EncodeRowsParams params{RowEncoding::kRowScale};
+  const double ms = bench.time(&KernelTable::encode_rows, {make_call(in, &y.view, &params)});
+  bench.report("encode_rows rows=" + std::to_string(rows) + " D=" + std::to_string(size), ms,
                static_cast<double>(rows * (5 * size + kRowScaleBytes)), 0);
 }
 
@@ -160,7 +162,8 @@ void bench_attention(Bench& bench, int64_t heads, int64_t kv_heads, int64_t quer
   if (!bench.wants("attention")) return;
   Buffer q(DType::kF32, {1, heads, queries, size}), k(type, {1, kv_heads, keys, stored_size(type, size)}),
       v(type, {1, kv_heads, keys, stored_size(type, size)}), y(DType::kF32, {1, heads, queries, size});
-  const AttentionParams params{.scale = 0.125f, .softcap = 0, .window = 0, .causal = causal, .smooth_sink = false};
+  AttentionParams params{.scale = 0.125f, .softcap = 0, .window = 0, .causal = causal, .smooth_sink = false};
+  params.keys = params.values = encoding_of(type);
   const std::vector<View> in = {q.view, k.view, v.view};
   const double ms = bench.time(&KernelTable::attention, {make_call(in, &y.view, &params)});
   const double pairs = static_cast<double>(heads * queries) *
@@ -187,6 +190,7 @@ void bench_state(Bench& bench, int64_t layers, int64_t heads, int64_t kv_heads, 
   AttentionParams params{};
   params.scale = 0.125f;
   params.causal = true;
+  params.keys = params.values = encoding_of(type);
   std::vector<Run> runs;
   std::vector<StepSegment> segments;
   for (int64_t s = 0; s < sequences; ++s) runs.push_back({shared ? 0 : s * keys, keys});
@@ -346,7 +350,7 @@ void bench_products(Bench& bench) {
   bench_attention(bench, 9, 3, 512, 512, 64, DType::kF16);
   bench_attention(bench, 9, 3, 512, 2048, 64, DType::kF16);
   bench_attention(bench, 9, 3, 512, 2048, 64, DType::kI8);
-  for (int64_t tokens : {1, 512}) bench_quantize_rows(bench, 3 * tokens, 64);
+  for (int64_t tokens : {1, 512}) bench_encode_rows(bench, 3 * tokens, 64);
   for (DType type : {DType::kF32, DType::kF16, DType::kI8})
     for (int64_t keys : {35, 2048, 2080}) bench_state(bench, 30, 9, 3, keys, 64, type);
   bench_state(bench, 16, 32, 8, 2048, 64, DType::kF16);

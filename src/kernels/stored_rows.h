@@ -113,16 +113,21 @@ static inline void pack_panel(Row b, int64_t b_k, int64_t b_n, int64_t depth, in
   }
 }
 
-// Calls body(row) with the first row of a view of rows of `size` numbers.
+// Calls body(row) with the first row of a view of rows that are stored so.
 template <typename Body>
-SITU_INLINE void with_rows(const View& v, int64_t size, Body body) {
-  if (v.type == DType::kF32) return body(v.as<const float>());
-  if (v.type == DType::kF16) return body(v.as<const Half>());
-  if (v.type == DType::kBF16) return body(v.as<const BFloat>());
-  const RowEncoding encoding = row_encoding(v.type, v.dims[3], size);
-  if (encoding == RowEncoding::kDigits) return body(DigitRow{v.as<const uint8_t>(), 0});
-  if (encoding == RowEncoding::kBytes) return body(v.as<const int8_t>());
-  body(ScaledRow{v.as<const int8_t>()});
+SITU_INLINE void with_rows(const View& v, RowEncoding encoding, Body body) {
+  switch (encoding) {
+    case RowEncoding::kRowScale:
+      return body(ScaledRow{v.as<const int8_t>()});
+    case RowEncoding::kBytes:
+      return body(v.as<const int8_t>());
+    case RowEncoding::kDigits:
+      return body(DigitRow{v.as<const uint8_t>(), 0});
+    case RowEncoding::kPlain:
+      if (v.type == DType::kF16) return body(v.as<const Half>());
+      if (v.type == DType::kBF16) return body(v.as<const BFloat>());
+      return body(v.as<const float>());
+  }
 }
 
 }  // namespace SITU_ISA

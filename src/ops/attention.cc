@@ -122,6 +122,8 @@ Status prepare_situ_attention(const PrepareContext& c, Prepared* out) {
   params.least_distance = c.node.attr_int("least_distance", 0);
   params.causal = c.node.attr_int("causal", 0) != 0;
   params.smooth_sink = c.node.attr_int("smooth_sink", 0) != 0;
+  params.keys = state_encoding(c.node, 1).rows();
+  params.values = state_encoding(c.node, 2).rows();
   return use_kernel(out, &KernelTable::attention, params);
 }
 
@@ -153,8 +155,7 @@ Status prepare_encode_rows(const PrepareContext& c, Prepared* out) {
   const Dim& size = c.in[0]->shape.back();
   if (!size.is_const() || size.value() > kMaxHeadSize)
     return c.fail("rows of " + size.str() + ", at most " + std::to_string(kMaxHeadSize) + " are supported");
-  out->kernel = &KernelTable::quantize_rows;
-  return Status::ok();
+  return use_kernel(out, &KernelTable::encode_rows, EncodeRowsParams{state_encoding(c.node, 0).rows()});
 }
 
 // x [B,H,S,D], cos and sin [M,C] with positions [B,S] or [1], else broadcast to [B,H,S,C] -> y like x

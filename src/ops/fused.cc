@@ -97,6 +97,18 @@ Status infer_embed_norm(InferContext& c) {
   return emit(c, 2, c.input(2).type, {ids[0], ids[1], words[1]});
 }
 
+// com.microsoft.RelativePositionBias: table [buckets,H], query_length Q, key_length K -> [1,H,Q,K]
+Status infer_relative_bias(InferContext& c) {
+  SITU_RETURN_IF_ERROR(c.need(0, "bias_table"));
+  const Shape table = c.input(0).shape;
+  if (table.size() != 2) return c.fail("bias_table should be [buckets, heads], is " + shape_str(table));
+  std::vector<Dim> queries, keys;
+  SITU_RETURN_IF_ERROR(need_content(c, 1, "query_length", &queries));
+  SITU_RETURN_IF_ERROR(need_content(c, 2, "key_length", &keys));
+  if (queries.size() != 1 || keys.size() != 1) return c.fail("query_length and key_length should be one number each");
+  return emit(c, 0, c.input(0).type, {Dim(1), table[1], queries[0], keys[0]});
+}
+
 // com.microsoft.Attention: input [B,S,C], weights [C, Q + K + V], bias? [Q + K + V], mask_index?, past? [2,B,H,P,D],
 // attention_bias? -> [B,S,V] and K and V, one behind the other, [2,B,H,P+S,D]. qkv_hidden_sizes says the three widths,
 // of which Q and K are equal; else they are thirds.

@@ -21,7 +21,7 @@ struct StateEncoding {
   ScaleOf scale = ScaleOf::kNothing;
 
   bool plain() const { return bits == 0; }
-  // What kernels see in type and length of a row.
+  // What kernels are told.
   RowEncoding rows() const;
   // Elements of a row of so many numbers, and their type; kNone: any float type.
   Dim stored_size(const Dim& numbers) const;

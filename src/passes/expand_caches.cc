@@ -116,16 +116,17 @@ Result<StoredRows> stored_rows(const Graph& graph, const Node& n, bool keys, int
                        std::to_string(bits) + " bits are " + dtype_name(stored));
   rows.scales = Tensor::allocate(DType::kF32, {heads, size});
   const std::vector<double> numbers = scale.constant.to_f64();
-  for (size_t i = 0; i < numbers.size(); ++i)  // 0 where a builder saw no data: as 1
-    rows.scales.view().as<float>()[i] = numbers[i] != 0 ? static_cast<float>(numbers[i]) : 1.0f;
+  for (size_t i = 0; i < numbers.size(); ++i) rows.scales.view().as<float>()[i] = static_cast<float>(numbers[i]);
   return rows;
 }
 
 ValueId encode_rows(Graph& graph, Builder& builder, ValueId x, const StoredRows& rows) {
   if (rows.form.plain()) return x;
   const Tensor factors = Tensor::allocate(DType::kF32, rows.scales.dims());
-  for (int64_t i = 0; i < factors.count(); ++i)
-    factors.view().as<float>()[i] = 1.0f / rows.scales.view().as<float>()[i];
+  for (int64_t i = 0; i < factors.count(); ++i) {  // integers that are worth nothing are any
+    const float scale = rows.scales.view().as<float>()[i];
+    factors.view().as<float>()[i] = scale != 0 ? 1.0f / scale : 1.0f;
+  }
   const ValueId y = builder.op("EncodeRows", {x, graph.add_constant("cache/factors", factors)}, kNoValue, "situ");
   StateEncoding form = rows.form;
   form.size = 0;

@@ -5,6 +5,7 @@
 
 #include "base/reasons.h"
 #include "passes/builder.h"
+#include "passes/expand_bias.h"
 #include "passes/expand_caches.h"
 #include "passes/expand_einsum.h"
 #include "passes/expand_pictures.h"
@@ -125,6 +126,7 @@ class Expander {
       if (n.op == "FusedMatMul" && n.attr_int("transBatchA", 0) == 0 && n.attr_int("transBatchB", 0) == 0)
         return fused_matmul(n);
       if (n.op == "FusedGemm") return fused_gemm(n);
+      if (n.op == "RelativePositionBias") return expand_relative_bias(graph_, builder_, n);
     } else if (n.domain.empty()) {
       if (n.op == "Attention") return attention(n);
       if (n.op == "TensorScatter") return expand_tensor_scatter(graph_, builder_, n);
@@ -341,11 +343,9 @@ class Expander {
       int64_t begin = 0;
       const int64_t width = heads * head_size_;
       for (auto [x, size] : {std::pair<ValueId*, int64_t>{&q, width}, {&k, width}, {&v, v_width.value()}}) {
-        if (shape(*x).size() != 3) return fail(n, "operand bias needs Q, K and V of three dims");
-        const ValueId from = builder_.constant_i64({begin}), to = builder_.constant_i64({begin + size});
-        const ValueId part = builder_.op("Slice", {n.in[3], from, to});
-        *x = builder_.op("Add", {*x, part});
-        begin += size;
+        const ValueId from = builder_.constant_i64({begin}), to = builder_.constant_i64({begin += size});
+        if (shape(*x).size() == 4) continue;  // rows of a source: a bias is in them, and onnxruntime adds none
+        *x = builder_.op("Add", {*x, builder_.op("Slice", {n.in[3], from, to})});
       }
     }
     const auto apart = [&](ValueId all, int64_t i) { return builder_.transpose(part(all, 3, i), {0, 2, 1, 3}); };

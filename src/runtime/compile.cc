@@ -280,13 +280,19 @@ Status order_states(const std::vector<StatePair>& of_module, Binding& binding) {
   return Status::ok();
 }
 
-// Whether programs that were compiled apart read sources of one type (store_states).
-bool same_sources(const Binding& a, const Graph& of_a, const Binding& b, const Graph& of_b) {
+// Whether programs that were compiled apart store sources and rows of tokens in one type (store_states). A first call
+// has no past: what it appends says it.
+bool same_types(const Binding& a, const Graph& of_a, const Binding& b, const Graph& of_b) {
+  const auto type = [](const StatePair& s, const Graph& g) {
+    const ValueId v = s.past == kNoValue && s.rule == StateRule::kAppend ? s.present : s.past;
+    return v == kNoValue ? DType::kNone : g.values[v].info.type;
+  };
   for (const StatePair& x : a.states)
-    for (const StatePair& y : b.states)
-      if (x.name == y.name && x.rule == StateRule::kSource && x.past != kNoValue && y.past != kNoValue &&
-          of_a.values[x.past].info.type != of_b.values[y.past].info.type)
-        return false;
+    for (const StatePair& y : b.states) {
+      if (x.name != y.name || (x.rule != StateRule::kSource && x.rule != StateRule::kAppend)) continue;
+      const DType of_x = type(x, of_a), of_y = type(y, of_b);
+      if (of_x != DType::kNone && of_y != DType::kNone && of_x != of_y) return false;
+    }
   return true;
 }
 
@@ -376,8 +382,7 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
       return both;
     }
     if (!first.is_ok()) return as_first ? wrong : first.status();
-    if (options.kv_type == DType::kNone &&
-        !same_sources(first->binding, first->graph, decode->binding, decode->graph)) {
+    if (options.kv_type == DType::kNone && !same_types(first->binding, first->graph, decode->binding, decode->graph)) {
       EngineOptions as_exported = options;
       as_exported.kv_type = DType::kF32;
       return compile_module(files, as_exported, packs);
@@ -433,7 +438,8 @@ Result<Compiled> compile_encoder(const ModelFiles& files, const EngineOptions& o
     for (const StatePair& read : decoder.binding.states)
       if (read.name == s.name && read.rule == StateRule::kSource) {
         use.sources.push_back(s);
-        use.sources.back().stored = decoder.graph.values[read.past].info.type;
+        // A first call writes sources too, and reads none of those.
+        if (read.past != kNoValue) use.sources.back().stored = decoder.graph.values[read.past].info.type;
         for (const ValueId v : graph.outputs)
           if (graph.values[v].name == s.output) outputs.push_back(v);
       }

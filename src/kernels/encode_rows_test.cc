@@ -1,4 +1,5 @@
-// situ.QuantizeRows against its formula, and back.
+// situ.EncodeRows, with a scale for each row, against its formula, and back.
+#include "kernels/params.h"
 #include "kernels/strided_test.h"
 
 namespace situ {
@@ -11,8 +12,10 @@ float scale_of(const StridedTensor& y, int64_t row, int64_t size) {
   return scale;
 }
 
+constexpr EncodeRowsParams kByRow{RowEncoding::kRowScale};
 KernelCall make_call(const StridedTensor& x, const StridedTensor& y) {
   KernelCall call;
+  call.params = &kByRow;
   call.in = &x.view();
   call.in_count = 1;
   call.out = &y.view();
@@ -30,7 +33,7 @@ void check(DType type, int64_t rows, int64_t size, double zero_share) {
   const KernelCall call = make_call(x, y);
   for_each_isa([&](const KernelTable& table, int threads) {
     y.reset();
-    run_kernel(table, &KernelTable::quantize_rows, call, threads);
+    run_kernel(table, &KernelTable::encode_rows, call, threads);
     ASSERT_TRUE(y.untouched_outside());
     for (int64_t r = 0; r < 2 * rows; ++r) {
       float largest = 0;
@@ -45,7 +48,7 @@ void check(DType type, int64_t rows, int64_t size, double zero_share) {
   });
 }
 
-TEST(QuantizeRows, Formula) {
+TEST(EncodeRows, ScaleOfEachRow) {
   for (int64_t size : {1, 3, 8, 16, 17, 64, 80, 128, 1024}) {
     for (DType type : {DType::kF32, DType::kF16, DType::kBF16}) check(type, random_int(1, 30), size, 0);
     check(DType::kF32, 3, size, 1);
@@ -54,20 +57,20 @@ TEST(QuantizeRows, Formula) {
   check(DType::kF32, 600, 64, 0.3);
 }
 
-TEST(QuantizeRows, WhatIsNotFiniteMakesItsRowNaN) {
+TEST(EncodeRows, WhatIsNotFiniteMakesItsRowNaN) {
   for (float odd : {INFINITY, -INFINITY, NAN}) {
     StridedTensor x(DType::kF32, {1, 3, 20}), y(DType::kI8, {1, 3, 24});
     x.fill();
     x.set(27, odd);
     const KernelCall call = make_call(x, y);
     for_each_isa([&](const KernelTable& table, int threads) {
-      run_kernel(table, &KernelTable::quantize_rows, call, threads);
+      run_kernel(table, &KernelTable::encode_rows, call, threads);
       for (int64_t r = 0; r < 3; ++r) ASSERT_EQ(std::isnan(scale_of(y, r, 20)), r == 1);
     });
   }
 }
 
-// situ.EncodeRows against its formula.
+// With factors.
 void check_encoded(DType type, int bits, int64_t heads, int64_t rows, int64_t size, bool by_channel) {
   const bool digits = bits == 4;
   SCOPED_TRACE(std::to_string(heads) + " heads of " + std::to_string(rows) + " rows of " + std::to_string(size));
@@ -78,7 +81,9 @@ void check_encoded(DType type, int bits, int64_t heads, int64_t rows, int64_t si
   x.fill(-3, 3);
   factors.fill(digits ? 1 : 20, digits ? 4 : 60);  // a few are beyond what there is
   const View in[2] = {x.view(), factors.view()};
+  const EncodeRowsParams params{digits ? RowEncoding::kDigits : RowEncoding::kBytes};
   KernelCall call;
+  call.params = &params;
   call.in = in;
   call.in_count = 2;
   call.out = &y.view();
@@ -91,7 +96,7 @@ void check_encoded(DType type, int bits, int64_t heads, int64_t rows, int64_t si
   };
   for_each_isa([&](const KernelTable& table, int threads) {
     y.reset();
-    run_kernel(table, &KernelTable::quantize_rows, call, threads);
+    run_kernel(table, &KernelTable::encode_rows, call, threads);
     ASSERT_TRUE(y.untouched_outside());
     for (int64_t h = 0; h < heads; ++h)
       for (int64_t r = 0; r < rows; ++r)

@@ -41,9 +41,8 @@ void round_row(float* x, const float* factors, int64_t step, int64_t size, float
   }
 }
 
-void encode_rows(const KernelCall& call, int thread, int threads) {
+void encode_by_factors(const KernelCall& call, bool digits, int thread, int threads) {
   const View &x = call.in[0], &factors = call.in[1], &y = call.out[0];
-  const bool digits = y.type == DType::kU8;
   const int64_t size = x.dims[3], y_step = y.strides[3], step = factors.dims[1] > 1 ? 1 : 0;
   const int64_t head_step = factors.dims[0] > 1 ? factors.strides[0] : 0;
   float* row = reinterpret_cast<float*>(call.scratch);
@@ -64,10 +63,7 @@ void encode_rows(const KernelCall& call, int thread, int threads) {
   }
 }
 
-}  // namespace
-
-void quantize_rows(const KernelCall& call, int thread, int threads) {
-  if (call.in_count > 1) return encode_rows(call, thread, threads);
+void encode_by_row(const KernelCall& call, int thread, int threads) {
   const View &x = call.in[0], &y = call.out[0];
   const int64_t size = x.dims[x.rank - 1], x_step = x.strides[x.rank - 1], y_step = y.strides[y.rank - 1];
   float* row = reinterpret_cast<float*>(call.scratch);
@@ -81,6 +77,14 @@ void quantize_rows(const KernelCall& call, int thread, int threads) {
     *reinterpret_cast<FloatAnywhere*>(q + size) = quantize(row, size, q);
     for (int64_t d = 0; q != to && d < size + kRowScaleBytes; ++d) to[d * y_step] = q[d];
   }
+}
+
+}  // namespace
+
+void encode_rows(const KernelCall& call, int thread, int threads) {
+  const RowEncoding encoding = static_cast<const EncodeRowsParams*>(call.params)->encoding;
+  if (encoding == RowEncoding::kRowScale) return encode_by_row(call, thread, threads);
+  encode_by_factors(call, encoding == RowEncoding::kDigits, thread, threads);
 }
 
 }  // namespace SITU_ISA
