@@ -168,6 +168,18 @@ void check(const Case& t) {
           y.reset();
           run_kernel(table, &KernelTable::matmul_nbits, call, threads);
           verify("as stored");
+          // A row alone has the same sums.
+          StridedTensor one(t.type, {1, 1, t.n});
+          View rows[6];
+          std::copy(in, in + 6, rows);
+          rows[0].data += (t.m - 1) * rows[0].strides[1] * dtype_bytes(t.type);
+          rows[0].dims[1] = 1;
+          KernelCall alone = call;
+          alone.in = rows;
+          alone.out = &one.view();
+          run_kernel(table, &KernelTable::matmul_nbits, alone, threads);
+          for (int64_t n = 0; n < t.n; ++n)
+            ASSERT_EQ(one.get(n), y.get((t.m - 1) * t.n + n)) << table.isa << " n " << n << " of " << t.m << " rows";
         }
         if (t.bits == 2 || t.k > 65536) return;
         const PackedMatMulParams packing{t.k,

@@ -64,7 +64,7 @@ SITU_INLINE VecF digit(VecU words, int i, VecF table) {
   return __builtin_convertvector((VecI)(shifted & ((1u << Bits) - 1)), VecF);
 }
 
-// One chunk of R rows and C columns. One row scales partial sums, several rows scale the weights.
+// One chunk of R rows and C columns: partial sums are scaled, so that a row has the same sums whoever is with it.
 template <int Bits, int R, int C, bool Symmetric>
 SITU_INLINE void float_chunk(const NBitsWeights& w, const FloatRows& rows, int64_t r0, const NBitsColumn* columns,
                              const NBitsChunk& chunk, VecF* total) {
@@ -72,46 +72,32 @@ SITU_INLINE void float_chunk(const NBitsWeights& w, const FloatRows& rows, int64
   constexpr bool kOffset = !(kDigitTable<Bits> && Symmetric);
   const VecF table = digit_table<Bits>(Symmetric);
   VecU words[C];
-  VecF scale[C], zero[C];
+  VecF part[R][C] = {};
 #pragma GCC unroll 4
   for (int c = 0; c < C; ++c) {
     words[c] = chunk_words(columns[c], chunk);
-    scale[c] = spread_blocks(w, columns[c].scales, chunk);
-    zero[c] = Symmetric ? splat(1 << (Bits - 1)) : spread_blocks(w, columns[c].zeros, chunk);
     if (R <= 2) __builtin_prefetch(columns[c].q + chunk.index * kVectorBytes + kPrefetchBytes);
   }
-  if constexpr (R == 1) {
-    const float* x = rows.row_x(r0) + chunk.index * kLanes * kPer;
-    VecF part[C] = {};
 #pragma GCC unroll 16
-    for (int i = 0; i < kPer; ++i) {
-      const VecF a = load(x + i * kLanes);
+  for (int i = 0; i < kPer; ++i) {
+    VecF digits[C];
 #pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) part[c] += a * digit<Bits>(words[c], i, table);
-    }
-    const VecF lane_sum = load(rows.row_sums(r0) + chunk.index * kLanes);
-#pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) {
-      if (kOffset) part[c] -= zero[c] * lane_sum;
-      total[c] += part[c] * scale[c];
-    }
-  } else {
-#pragma GCC unroll 4
-    for (int c = 0; c < C; ++c) zero[c] *= scale[c];
-#pragma GCC unroll 16
-    for (int i = 0; i < kPer; ++i) {
-      VecF weight[C];
-#pragma GCC unroll 4
-      for (int c = 0; c < C; ++c) {
-        weight[c] = digit<Bits>(words[c], i, table) * scale[c];
-        if (kOffset) weight[c] -= zero[c];
-      }
+    for (int c = 0; c < C; ++c) digits[c] = digit<Bits>(words[c], i, table);
 #pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        const VecF a = load(rows.row_x(r0 + r) + (chunk.index * kPer + i) * kLanes);
+    for (int r = 0; r < R; ++r) {
+      const VecF a = load(rows.row_x(r0 + r) + (chunk.index * kPer + i) * kLanes);
 #pragma GCC unroll 4
-        for (int c = 0; c < C; ++c) total[r * C + c] += a * weight[c];
-      }
+      for (int c = 0; c < C; ++c) part[r][c] += a * digits[c];
+    }
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < C; ++c) {
+    const VecF scale = spread_blocks(w, columns[c].scales, chunk),
+               zero = Symmetric ? splat(1 << (Bits - 1)) : spread_blocks(w, columns[c].zeros, chunk);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      if (kOffset) part[r][c] -= zero * load(rows.row_sums(r0 + r) + chunk.index * kLanes);
+      total[r * C + c] += part[r][c] * scale;
     }
   }
 }

@@ -113,6 +113,12 @@ SITU_INLINE VecF plane_factors(VecF scale) {
   return Planes == 1 ? inverse_of(scale) : scale > 0x1p-126f ? 1.0f / scale : VecF{};
 }
 
+// Infinite scales of planes are none: bytes would lose the sign of what is infinite.
+template <int Planes>
+SITU_INLINE VecF finite_or_none(VecF scale) {
+  return Planes == 1 ? scale : scale + (scale - scale);
+}
+
 // The bytes of a block, less than all of it if `count` is less, in planes `depth` bytes apart; scale is the first
 // one's, factors are the scales' inverses. sums: of the bytes of each plane, by lanes.
 template <int Planes>
@@ -143,7 +149,7 @@ SITU_INLINE void round_blocks(const float* x, int64_t block, int8_t* q, int64_t 
     v[0][i] = VecF{};
     for (int64_t k = 0; k < block; k += kLanes) v[0][i] = larger_magnitude(load(x + i * block + k), v[0][i]);
   }
-  VecF scale = largest_of_each(v[0]) / 127.0f;
+  VecF scale = finite_or_none<Planes>(largest_of_each(v[0]) / 127.0f);
   float inverse[Planes][kLanes];
 #pragma GCC unroll 3
   for (int p = 0; p < Planes; ++p) {
@@ -194,7 +200,7 @@ static inline void round_planes(const PackedLayout& w, const float* x, int64_t s
       store(padded + i, v);
       largest = larger_magnitude(v, largest);
     }
-    const float scale = largest_lane(largest) / 127.0f;
+    const float scale = finite_or_none<Planes>(splat(largest_lane(largest) / 127.0f))[0];
     float scales[Planes];
 #pragma GCC unroll 3
     for (int p = 0; p < Planes; ++p) {

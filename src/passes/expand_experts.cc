@@ -181,8 +181,11 @@ class ExpertExpander {
     const Shape& w = shape(node_->in[i]);
     if (w.size() != 3 || !shape_is_const(w) || w[0] != Dim(experts_))
       return fail(text(i) + " should be [" + std::to_string(experts_) + ", columns, depth]");
-    const int64_t bytes = w[1].value() * w[2].value();
-    *n = quantised_ ? bytes * 8 / (bits(matrix) * k) : bytes / k;
+    const int64_t bytes = w[1].value() * w[2].value(), width = bits(matrix);
+    if (quantised_ && width != 2 && width != 4 && width != 8)
+      return fail("weights of " + std::to_string(width) + " bits are not supported");
+    if (k < 1) return fail("rows of " + std::to_string(k) + " numbers are not supported");
+    *n = quantised_ ? bytes * 8 / (width * k) : bytes / k;
     return Status::ok();
   }
 

@@ -629,10 +629,14 @@ class Recogniser {
 Status recognise_recurrence(PassContext& context) {
   if (context.phase == Phase::kFirst || context.encoder) return Status::ok();
   const std::vector<StatePair> states = context.binding.states;
+  std::optional<Recogniser> recogniser;  // of the graph as it is
   for (const StatePair& s : states) {
-    const Result<bool> found = Recogniser(context).run(s);
+    if (!recogniser) recogniser.emplace(context);
+    const Result<bool> found = recogniser->run(s);
     if (!found.is_ok()) return found.status();
-    if (*found) SITU_RETURN_IF_ERROR(infer_shapes(context));
+    if (!*found) continue;
+    recogniser.reset();
+    SITU_RETURN_IF_ERROR(infer_shapes(context));
   }
   return Status::ok();
 }
