@@ -298,6 +298,10 @@ class Planner {
   // -- homes
   // Finds where v lives, and before it what it lives in, and so on. Marks views and destinations that cannot be
   // expressed in `failures`.
+  Home& home_of(ValueId v) {
+    placed_.push_back(v);
+    return plan_.values[v];
+  }
   void resolve(ValueId v) {
     std::vector<ValueId> open;  // each lives in the next one
     while (plan_.values[v].region == RegionKind::kNone && !resolve_root(v)) {
@@ -305,7 +309,7 @@ class Planner {
       v = is_view(v) ? graph_.nodes[static_cast<size_t>(view_of_[v])].in[0]
                      : graph_.nodes[static_cast<size_t>(destination_[v].node)].out[0];
       if (open.size() > plan_.values.size()) {  // a circle, which no valid plan has
-        plan_.values[v] = new_root(v);
+        home_of(v) = new_root(v);
         failures_ += kMove;
       }
     }
@@ -317,7 +321,7 @@ class Planner {
 
   // False: v lives in another value.
   bool resolve_root(ValueId v) {
-    Home& h = plan_.values[v];
+    Home& h = home_of(v);
     const int k = state_of(v), p = value(v).producer;
     if (is_constant(v))
       h = {RegionKind::kWeights, v, SymView::contiguous(value(v).info.shape)};
@@ -339,11 +343,11 @@ class Planner {
     if (!node.def->view(c)) {
       failures_ += kMove;
       broken_.push_back(v);
-      plan_.values[v] = new_root(v);
+      home_of(v) = new_root(v);
       return;
     }
     for (size_t o = 0; o < node.out.size(); ++o)
-      if (node.out[o] == v) plan_.values[v] = {source.region, source.root, c.result[o]};
+      if (node.out[o] == v) home_of(v) = {source.region, source.root, c.result[o]};
   }
 
   void resolve_destination(ValueId v) {
@@ -357,12 +361,12 @@ class Planner {
       if (!invert(p, h.view, &inverse)) {
         failures_ += d.in_place ? 1 : kMove;
         lost_.push_back(v);
-        plan_.values[v] = new_root(v);
+        home_of(v) = new_root(v);
         return;
       }
       h.view = inverse;
     }
-    plan_.values[v] = h;
+    home_of(v) = h;
   }
 
   // Operand `i`'s part of a Concat's output.
@@ -488,7 +492,8 @@ class Planner {
     return f;
   }
   void forget() {
-    for (Home& h : plan_.values) h = Home{};
+    for (const ValueId v : placed_) plan_.values[v] = Home{};
+    placed_.clear();
     plan_.arena.clear();
     plan_.io.clear();
     plan_.ports.clear();
@@ -547,8 +552,7 @@ class Planner {
       plan_.placed[n] = in_place[n] ? "in place" : !s.reason.empty() ? "copied: " + s.reason : region_of_output(node);
       plan_.steps.push_back(std::move(s));
       for (ValueId v : node.in)
-        if (v != kNoValue && host_known(v) && plan_.values[v].region == RegionKind::kNone)
-          plan_.values[v] = new_root(v);
+        if (v != kNoValue && host_known(v) && plan_.values[v].region == RegionKind::kNone) home_of(v) = new_root(v);
     }
     return Status::ok();
   }
@@ -621,7 +625,7 @@ class Planner {
       Home to = plan_.values[node.out[0]];
       to.view = slice_of(node, i, to.view);
       if (host_known(node.in[i]) && plan_.values[node.in[i]].region == RegionKind::kNone)
-        plan_.values[node.in[i]] = new_root(node.in[i]);
+        home_of(node.in[i]) = new_root(node.in[i]);
       const std::string why = is_constant(node.in[i])
                                   ? "a constant"
                                   : std::string("already placed in ") + region_name(plan_.values[node.in[i]].region);
@@ -681,7 +685,7 @@ class Planner {
   // Of a layout: moves, and operands that a result cannot take the place of, which costs a block and no move.
   static constexpr int kMove = 64;
   int failures_ = 0;
-  std::vector<ValueId> broken_, lost_;
+  std::vector<ValueId> broken_, lost_, placed_;
 };
 
 }  // namespace
