@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstdio>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -49,7 +50,8 @@ void print(const Json& j) {
                 static_cast<long long>(j["bytes_copied_per_token_planned"].get<int64_t>()));
   if (j.contains("verify")) {
     const Json& v = j["verify"];
-    const auto number = [&](const char* key) { return v[key].is_number() ? v[key].get<double>() : -1.0; };
+    const double none = std::numeric_limits<double>::infinity();  // JSON has no number for it
+    const auto number = [&](const char* key) { return v[key].is_number() ? v[key].get<double>() : none; };
     std::printf("Verified on %lld prompts, %lld tokens: largest difference %.3g, largest logit %.3g, ids %s\n",
                 static_cast<long long>(v["prompts"].get<int64_t>()), static_cast<long long>(v["tokens"].get<int64_t>()),
                 number("largest_difference"), number("largest_logit"), v["ids_equal"].get<bool>() ? "equal" : "differ");

@@ -45,6 +45,7 @@ class Comparison {
                    difference = a == b || (std::isnan(a) && std::isnan(b)) ? 0 : std::fabs(a - b);
       v_.largest_logit = std::max(v_.largest_logit, std::isfinite(a) ? std::fabs(a) : 0);
       v_.largest_difference = std::max(v_.largest_difference, std::isnan(difference) ? INFINITY : difference);
+      v_.ids_equal = v_.ids_equal && !std::isnan(difference);
     }
   }
   void add_logits(std::span<const float> literal, std::span<const float> placed) {
