@@ -586,7 +586,7 @@ class Binder {
     value.kind = Attribute::Kind::kTensor;
     value.tensor = filled;
     n.attrs["value"] = value;
-    graph_.nodes.insert(graph_.nodes.begin(), std::move(n));
+    graph_.nodes.push_back(std::move(n));  // users_ counts those before it
     return Status::ok();
   }
 

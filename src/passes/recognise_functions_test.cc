@@ -321,6 +321,37 @@ TEST(BindInputs, AWindowOfAnyNumberOfRowsHasThoseThatAreRead) {
   }
 }
 
+// What an input means does not depend on which others were told before: a mask, and a number that has two dims.
+TEST(BindInputs, EveryPlaceIsTold) {
+  TestGraph g;
+  const Dim tokens = Dim::symbol(g.graph_.symbol("sequence"));
+  const ValueId ids = g.input("input_ids", {Dim(1), tokens}, DType::kI64),
+                mask = g.input("attention_mask", {Dim(1), Dim::symbol(g.graph_.symbol("total"))}, DType::kI64);
+  const ValueId places[] = {g.input("start", {Dim(1), Dim(1)}, DType::kI64), g.input("begin", {Dim(1)}, DType::kI64),
+                            g.input("from", {Dim(1), Dim(1)}, DType::kI64)};
+  const ValueId x = g.op("Gather", {g.floats_of(std::vector<float>(64), {16, 4}), ids});
+  const ValueId rows = g.op("Reshape", {x, g.integers({-1, 4})});
+  g.graph_.outputs = {g.op("MatMul", {x, g.floats_of(std::vector<float>(64), {4, 16})}),
+                      g.op("Neg", {g.cast(mask, DType::kF32)})};
+  for (const ValueId place : places) {
+    const ValueId cache = g.floats_of(std::vector<float>(32), {8, 4});
+    const ValueId at = g.op("Add", {g.op("Reshape", {place, g.integers({-1})}), g.range(Dim(0), tokens)});
+    g.graph_.outputs.push_back(g.op("ScatterND", {g.op("Neg", {cache}), g.unsqueeze(at, 1), rows}));
+  }
+  g.graph_.inputs.resize(5);  // without what ranges count by
+  test::TestContext at(g.graph_, 16);
+  g.graph_.rebuild_links();
+  const Status bound = bind_inputs(at.context);
+  ASSERT_TRUE(bound.is_ok()) << bound.message();
+  EXPECT_EQ(g.graph_.inputs, std::vector<ValueId>{ids});
+  EXPECT_EQ(g.graph_.values[places[1]].info.content, Shape{test::P()});
+  for (const ValueId v : {places[0], places[2]}) {
+    const Node* made = g.graph_.producer(v, "Reshape");
+    ASSERT_TRUE(made);
+    EXPECT_EQ(g.graph_.values[made->in[0]].info.content, Shape{test::P()});
+  }
+}
+
 // Layers in one tensor, of which two are read and written by their numbers; not where one is counted from behind.
 TEST(BindInputs, ATensorOfAllLayersHasThoseThatAreUsed) {
   for (const int64_t second : {1, -1}) {
