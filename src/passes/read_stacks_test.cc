@@ -168,3 +168,21 @@ TEST(Simplify, LayersThatAreWrittenOneByOneAreJoined) {
 
 }  // namespace
 }  // namespace situ
+// A stack of states is looked at once, however often its parts are added to each other.
+TEST(UnstackStates, WhatIsMadeOfItselfManyTimes) {
+  test::TestGraph g;
+  const ValueId past = g.input("past", {Dim(2), Dim(1), test::P(), Dim(4)}),
+                x = g.input("x", {Dim(1), test::S(), Dim(4)});
+  const auto grown = [&](int64_t i) {
+    return g.op("Concat", {g.op("Gather", {past, g.integer(i)}, {{"axis", 0}}), x}, {{"axis", 1}});
+  };
+  ValueId other = g.op("Neg", {grown(1)});
+  for (int i = 0; i < 64; ++i) other = g.op("Add", {other, other});
+  g.graph_.outputs = {g.op("Concat", {g.unsqueeze(grown(0), 0), g.unsqueeze(other, 0)}, {{"axis", 0}})};
+  test::TestContext at(g.graph_, 16);
+  at.binding.inputs[past] = InputRole::kState;
+  g.infer(at.context);
+  ASSERT_TRUE(unstack_states(at.context).is_ok());
+  EXPECT_EQ(g.graph_.outputs.size(), 1u);
+}
+
