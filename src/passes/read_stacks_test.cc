@@ -175,6 +175,16 @@ TEST(UnstackStates, WhatIsMadeOfItselfManyTimes) {
                 x = g.input("x", {Dim(1), test::S(), Dim(4)});
   const auto grown = [&](int64_t i) {
     return g.op("Concat", {g.op("Gather", {past, g.integer(i)}, {{"axis", 0}}), x}, {{"axis", 1}});
+// One that moves what it pads is something else.
+TEST(Simplify, PadsByNothingAreNone) {
+  for (const bool moves : {false, true}) {
+    StackGraph g;
+    const ValueId padded = g.op("Pad", {g.fresh({Dim(3), Dim(4)}), g.integers({0, moves, 0, -int64_t{moves}})});
+    g.graph_.outputs = {g.op("Neg", {padded})};
+    EXPECT_EQ(g.left("Pad", simplify), moves ? 1 : 0);
+  }
+}
+
   };
   ValueId other = g.op("Neg", {grown(1)});
   for (int i = 0; i < 64; ++i) other = g.op("Add", {other, other});
