@@ -294,6 +294,10 @@ class Binder {
       }
       return make_ones(v, {Dim(1), past() + tokens()});
     }
+    if (names_kept_logits(name) && is_integer(info.type)) {
+      *keep = false;
+      return bind_kept_logits(v);
+    }
     bool is_place = false;
     SITU_RETURN_IF_ERROR(bind_place(v, &is_place));
     if (is_place) {
@@ -303,10 +307,6 @@ class Binder {
     const bool is_positions =
         context_.names.position_ids.empty() ? names_positions(name) : name == context_.names.position_ids;
     if (is_positions && is_integer(info.type) && !info.shape.empty()) return bind_positions(v);
-    if (names_kept_logits(name) && is_integer(info.type)) {
-      *keep = false;
-      return bind_kept_logits(v);
-    }
     if (names_token_types(name) && is_integer(info.type) && context_.texts) return bind_types_of_tokens(v);
     if (names_token_types(name) && is_integer(info.type) && context_.names.rows.empty()) {
       *keep = false;
@@ -586,7 +586,7 @@ class Binder {
     value.kind = Attribute::Kind::kTensor;
     value.tensor = filled;
     n.attrs["value"] = value;
-    graph_.nodes.insert(graph_.nodes.begin(), std::move(n));
+    graph_.nodes.push_back(std::move(n));  // users_ counts those before it
     return Status::ok();
   }
 

@@ -77,24 +77,22 @@ bool is_scattered_into(const Graph& graph, const Users& users, ValueId state) {
 }
 
 void say_number(Graph& graph, ValueId input, const Dim& number) {
-  ValueInfo& info = graph.values[input].info;
+  const ValueInfo info = graph.values[input].info;
   if (info.shape.size() < 2) {
-    info.content = Shape{number};
+    graph.values[input].info.content = Shape{number};
     return;
   }
   // Content is that of vectors.
   const std::string name = graph.values[input].name;
-  const DType type = info.type;
-  const ValueId one = graph.add_value(name + "/number", type),
-                dims = graph.add_shape(name + "/dims", Shape(info.shape));
-  graph.values[one].info = {type, true, {Dim(1)}, Shape{number}};
+  const ValueId one = graph.add_value(name + "/number", info.type), dims = graph.add_shape(name + "/dims", info.shape);
+  graph.values[one].info = {info.type, true, {Dim(1)}, Shape{number}};
   Node reshape;
   reshape.name = name;
   reshape.op = "Reshape";
   reshape.opset = 14;
   reshape.in = {one, dims};
   reshape.out = {input};
-  graph.nodes.insert(graph.nodes.begin(), std::move(reshape));
+  graph.nodes.push_back(std::move(reshape));
 }
 
 void show_written(Graph& graph, ValueId mask, const Dim& length) {
@@ -113,7 +111,7 @@ void show_written(Graph& graph, ValueId mask, const Dim& length) {
   less.out = cast.in = {graph.add_value(name + "/shown", DType::kBool)};
   cast.out = {mask};
   cast.set_int("to", static_cast<int64_t>(graph.values[mask].info.type));
-  graph.nodes.insert(graph.nodes.begin(), {std::move(less), std::move(cast)});
+  graph.nodes.insert(graph.nodes.end(), {std::move(less), std::move(cast)});
 }
 
 }  // namespace situ

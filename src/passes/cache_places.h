@@ -24,7 +24,8 @@ PlaceUse place_use(const Graph& graph, const Users& users, ValueId input);
 // Whether a scatter writes into a state, or into a moved one.
 bool is_scattered_into(const Graph& graph, const Users& users, ValueId state);
 
-// Gives an input its one number, whatever its rank.
+// Gives an input its one number, whatever its rank. Nodes that make inputs stand behind the others until the graph is
+// sorted: the numbers of those stay.
 void say_number(Graph& graph, ValueId input, const Dim& number);
 
 // Makes a mask [1, N] of an input: 1 for each of the first `length` places, which hold a token, else 0.

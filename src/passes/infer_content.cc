@@ -129,6 +129,7 @@ std::optional<std::pair<Dim, Dim>> ends_of_range(const Graph& graph, const PassC
     if (context && v.producer < 0) {
       const auto role = context->binding.inputs.find(id);
       if (role == context->binding.inputs.end() || role->second != InputRole::kPositions) return std::nullopt;
+      if (shape_count(v.info.shape) != v.info.shape.back()) return std::nullopt;  // places in pictures (M-RoPE)
       const Dim first = context->phase == Phase::kFirst ? Dim(0) : Dim::symbol(kSymP);
       return std::pair(first, first + v.info.shape.back() - Dim(1));
     }

@@ -42,7 +42,8 @@ TEST(InferContent, PositionsBeginBehindThePast) {
   test::TestGraph g;
   const ValueId row = g.input("cache_position", {S()}, DType::kI64),
                 rows = g.input("position_ids", {Dim(1), S()}, DType::kI64),
-                other = g.input("other", {S()}, DType::kI64);
+                other = g.input("other", {S()}, DType::kI64),
+                pictures = g.input("places", {Dim(3), Dim(1), S()}, DType::kI64);
   const auto part = [&](ValueId x, int64_t begin, int64_t end) {
     return g.op("Slice", {x, g.integers({begin}), g.integers({end}), g.integers({0})});
   };
@@ -53,11 +54,12 @@ TEST(InferContent, PositionsBeginBehindThePast) {
       {part(g.op("Reshape", {rows, g.integers({-1})}), 0, 1), P()},
       {g.op("Gather", {of_rows, g.integer(-1)}), P() + S() - Dim(1)},
       {g.op("ReduceMax", {rows}, {{"keepdims", 0}}), P() + S() - Dim(1)},
+      {g.op("ReduceMax", {pictures}, {{"keepdims", 0}}), std::nullopt},
       {part(other, 0, 1), std::nullopt},
       {part(row, 1, 2), std::nullopt}};
   for (const auto& [number, known] : cases) g.graph_.outputs.push_back(number);
   test::TestContext at(g.graph_, 64);
-  for (const ValueId v : {row, rows}) at.binding.inputs[v] = InputRole::kPositions;
+  for (const ValueId v : {row, rows, pictures}) at.binding.inputs[v] = InputRole::kPositions;
   g.infer(at.context);
   for (size_t i = 0; i < cases.size(); ++i) {
     const auto& content = g.graph_.values[cases[i].first].info.content;

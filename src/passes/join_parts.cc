@@ -1,12 +1,8 @@
-// Rows that several ScatterND write side by side, all that there are, are a Concat of what they write:
-//   ScatterND(ScatterND(x, [[0], [1]], a), [[2], [3], [4]], b)  ->  Concat(a, b)
-// So does torch.export spell keys that are made by slices: key[..., :n] = a; key[..., n:] = b. And parts of a Split
-// that are put together in their order, as features of pictures are taken apart and joined:
+// Parts of a Split that are put together in their order, as features of pictures are taken apart and joined:
 //   Concat(Reshape(Split(x)[0]), Reshape(Split(x)[1]))  ->  Reshape(x)
 // The same rows of several values are joined before they are selected, where each can be computed where it is joined:
 //   Concat(Slice(a), Slice(b))  ->  Slice(Concat(a, b))     features of two layers without the row of the class
 #include <algorithm>
-#include <numeric>
 #include <optional>
 
 #include "passes/builder.h"
@@ -15,69 +11,11 @@
 namespace situ {
 namespace {
 
-constexpr int kMostWrites = 16;
-
-struct WrittenRows {
-  int64_t begin = 0, count = 0;
-  ValueId rows = kNoValue;
-};
-
 // Integers that no step changes; empty: others.
 std::vector<int64_t> known_numbers(const Value& v) {
   if (v.constant.present()) return v.constant.to_i64();
   if (!v.info.content || !shape_is_const(*v.info.content)) return {};
   return shape_values(*v.info.content);
-}
-
-// Of a ScatterND by the numbers of rows that follow each other.
-std::optional<WrittenRows> written_rows(const Graph& graph, const Node& n) {
-  if (!n.is("ScatterND") || n.attr_string("reduction", "none") != "none") return std::nullopt;
-  const Shape &all = graph.values[n.in[0]].info.shape, &rows = graph.values[n.in[2]].info.shape,
-              &indices = graph.values[n.in[1]].info.shape;
-  if (indices.size() != 2 || indices[1] != Dim(1) || all.empty() || !all[0].is_const() || rows.size() != all.size())
-    return std::nullopt;
-  const std::vector<int64_t> numbers = known_numbers(graph.values[n.in[1]]);
-  if (numbers.empty()) return std::nullopt;
-  const int64_t begin = numbers[0] < 0 ? numbers[0] + all[0].value() : numbers[0];
-  for (size_t i = 0; i < numbers.size(); ++i)
-    if (numbers[i] != numbers[0] + static_cast<int64_t>(i)) return std::nullopt;
-  if (begin < 0 || begin + std::ssize(numbers) > all[0].value()) return std::nullopt;  // [-1, 0] too
-  return WrittenRows{begin, std::ssize(numbers), n.in[2]};
-}
-
-// The ScatterND that x is, perhaps transposed there and back.
-const Node* scatter_of(const Graph& graph, ValueId x) {
-  const size_t rank = graph.values[x].info.shape.size();
-  std::vector<int64_t> order(rank);  // axes of x, as those of what is looked at
-  std::iota(order.begin(), order.end(), int64_t{0});
-  const std::vector<int64_t> straight = order;
-  const Node* n = graph.producer(x);
-  for (; n && n->is("Transpose"); n = graph.producer(n->in[0])) {
-    const std::vector<int64_t> perm = n->permutation(rank);
-    for (int64_t& axis : order) axis = perm[static_cast<size_t>(axis)];
-  }
-  return n && n->is("ScatterND") && order == straight ? n : nullptr;
-}
-
-// What stands in the result, in order; empty: not all of it is written, or twice.
-std::vector<ValueId> all_rows(const Graph& graph, const Node& last) {
-  std::vector<WrittenRows> parts;
-  int64_t count = 0;
-  const Node* n = &last;
-  for (int i = 0; i < kMostWrites && n; ++i, n = scatter_of(graph, n->in[0])) {
-    const std::optional<WrittenRows> part = written_rows(graph, *n);
-    if (!part) return {};
-    for (const WrittenRows& p : parts)
-      if (part->begin < p.begin + p.count && p.begin < part->begin + part->count) return {};
-    parts.push_back(*part);
-    count += part->count;
-    if (Dim(count) != graph.values[last.out[0]].info.shape[0]) continue;
-    std::sort(parts.begin(), parts.end(), [](const WrittenRows& a, const WrittenRows& b) { return a.begin < b.begin; });
-    std::vector<ValueId> rows;
-    for (const WrittenRows& p : parts) rows.push_back(p.rows);
-    return rows;
-  }
-  return {};
 }
 
 // Nothing stands before this axis of a shape: parts along it lie one behind the other.
@@ -146,37 +84,32 @@ std::vector<const Node*> sliced_alike(const Graph& graph, const Node& concat,
 
 // What takes the place of a node.
 struct Joined {
-  std::vector<ValueId> parts;  // of a Concat; empty: there is none
-  int64_t axis = 0;
-  ValueId whole = kNoValue;   // in the result's shape
-  std::optional<Node> slice;  // of the parts together
+  ValueId whole = kNoValue;    // in the result's shape; kNoValue:
+  std::vector<ValueId> parts;  // joined along an axis,
+  std::optional<Node> slice;   // of which this is taken
 };
 
 std::optional<Joined> joined_at(const Graph& graph, const Node& n,
                                 const std::vector<std::vector<std::pair<int, int>>>& users) {
   Joined j;
-  if (j.parts = all_rows(graph, n); !j.parts.empty()) return j;
   if (j.whole = whole_of(graph, n); j.whole != kNoValue) return j;
   for (const Node* slice : sliced_alike(graph, n, users)) {
     j.parts.push_back(slice->in[0]);
     j.slice = *slice;
   }
-  j.axis = n.attr_int("axis", 0);
-  return j.parts.empty() ? std::nullopt : std::optional(j);
+  return j.slice ? std::optional(j) : std::nullopt;
 }
 
 void emit(Graph& graph, Builder& builder, const Node& n, const Joined& j) {
   builder.start(n);
   const ValueId out = n.out[0];
-  if (j.parts.empty()) {
+  if (!j.slice) {
     builder.op("Reshape", {j.whole, graph.add_shape(n.name + "/whole", graph.values[out].info.shape)}, out);
     return;
   }
-  const ValueId all = builder.op("Concat", j.parts, j.slice ? kNoValue : out);
-  builder.last().set_int("axis", j.axis);
-  if (!j.slice) return;
   std::vector<ValueId> in = j.slice->in;
-  in[0] = all;
+  in[0] = builder.op("Concat", j.parts);
+  builder.last().set_int("axis", n.attr_int("axis", 0));
   builder.again(*j.slice, in, out);
 }
 

@@ -209,7 +209,7 @@ Status order_single_tokens(PassContext&);   // attention of a fixed window of on
 Status split_products(PassContext&);        // products on repetitions that were merged with other axes, as heads are
 Status push_selections(PassContext&);       // Slice/Split/Gather above the projection they select from
 Status last_token(PassContext&);            // logits of the last tokens only
-Status join_parts(PassContext&);            // rows that are written side by side, parts that were taken apart
+Status join_parts(PassContext&);            // parts that were taken apart, or are cut alike
 Status spread_repeats(PassContext&);        // elementwise operators on repetitions that were merged with other axes
 Status pack_weights(PassContext&);          // quantised weights in the order in which they are read
 Status pack_integer(PassContext&);          // weights of integer products, and what stands behind these

@@ -118,6 +118,46 @@ TEST(Simplify, StretchesThatAreAllAreJoined) {
   }
 }
 
+// Rows counted from both ends, each once and one behind the other, with transpositions between; or not all of them.
+TEST(Simplify, RowsSideBySideAreJoined) {
+  struct Case {
+    std::vector<std::vector<int64_t>> writes;
+    bool joined;
+  };
+  for (const Case& c : {Case{{{0, 1}, {2, 3, 4}}, true},
+                        {{{-2, -1}, {0}, {1, 2}}, true},
+                        {{{0, 1, 2, 3, 4}}, true},
+                        {{{-1, 0}, {1, 2, 3}}, false},
+                        {{{0, 1}, {2, 3}}, false},
+                        {{{0, 1, 2}, {2, 3}}, false},
+                        {{{1, 0}, {2, 3, 4}}, false},
+                        {{{0, 2}, {1, 3, 4}}, false}}) {
+    SCOPED_TRACE(c.writes.size() * 10 + c.writes[0].size());
+    StackGraph g;
+    ValueId y = g.op("Sigmoid", {g.fresh({Dim(5), test::S(), Dim(3)})});
+    for (const std::vector<int64_t>& at : c.writes) {
+      const int64_t count = std::ssize(at);
+      y = g.op("ScatterND", {y, g.places(at, {count, 1}), g.fresh({Dim(count), test::S(), Dim(3)})});
+      if (at != c.writes.back()) y = g.op("Transpose", {g.op("Transpose", {y}, {}, {2, 0, 1})}, {}, {1, 2, 0});
+    }
+    g.graph_.outputs = {g.op("Sigmoid", {y})};
+    EXPECT_EQ(g.left("ScatterND", simplify), c.joined ? 0 : std::ssize(c.writes));
+  }
+}
+
+// By an index of any rank, which is the result's.
+TEST(Simplify, WhatWasWrittenIsReadWhereItIsMade) {
+  for (const std::vector<int64_t>& dims : {std::vector<int64_t>{}, {1}, {1, 1}}) {
+    StackGraph g;
+    const ValueId written = g.op("ScatterND", {g.fresh({Dim(4), Dim(3), test::S()}), g.places({1}, {1, 1}),
+                                               g.fresh({Dim(1), Dim(3), test::S()})});
+    const ValueId read = g.op("Gather", {written, g.places({1}, dims)}, {{"axis", 0}});
+    g.graph_.outputs = {g.op("Neg", {read})};
+    EXPECT_EQ(g.left("ScatterND", simplify), 0);
+    EXPECT_EQ(g.graph_.values[g.graph_.outputs[0]].info.shape.size(), dims.size() + 2);
+  }
+}
+
 // Rows of a rotary embedding that text has three times, of which some take the place of others.
 TEST(Simplify, WhatIsThereAlreadyIsNotWritten) {
   for (const bool same : {true, false}) {
@@ -132,6 +172,16 @@ TEST(Simplify, WhatIsThereAlreadyIsNotWritten) {
                                          g.integers({5}), g.integers({0}), g.integers({3})});
     g.graph_.outputs = {g.op("Neg", {g.op("ScatterND", {data, g.places({1, 4}, {2, 1}), taken})})};
     EXPECT_EQ(g.left("ScatterND", simplify), same ? 0 : 1);
+  }
+}
+
+// One that moves what it pads is something else.
+TEST(Simplify, PadsByNothingAreNone) {
+  for (const bool moves : {false, true}) {
+    StackGraph g;
+    const ValueId padded = g.op("Pad", {g.fresh({Dim(3), Dim(4)}), g.integers({0, moves, 0, -int64_t{moves}})});
+    g.graph_.outputs = {g.op("Neg", {padded})};
+    EXPECT_EQ(g.left("Pad", simplify), moves ? 1 : 0);
   }
 }
 
@@ -164,6 +214,24 @@ TEST(Simplify, LayersThatAreWrittenOneByOneAreJoined) {
     g.graph_.outputs = {state};
     EXPECT_EQ(g.left("ScatterElements", simplify), layers == 2 ? 0 : 2);
   }
+}
+
+// A stack of states is looked at once, however often its parts are added to each other.
+TEST(UnstackStates, WhatIsMadeOfItselfManyTimes) {
+  test::TestGraph g;
+  const ValueId past = g.input("past", {Dim(2), Dim(1), test::P(), Dim(4)}),
+                x = g.input("x", {Dim(1), test::S(), Dim(4)});
+  const auto grown = [&](int64_t i) {
+    return g.op("Concat", {g.op("Gather", {past, g.integer(i)}, {{"axis", 0}}), x}, {{"axis", 1}});
+  };
+  ValueId other = g.op("Neg", {grown(1)});
+  for (int i = 0; i < 64; ++i) other = g.op("Add", {other, other});
+  g.graph_.outputs = {g.op("Concat", {g.unsqueeze(grown(0), 0), g.unsqueeze(other, 0)}, {{"axis", 0}})};
+  test::TestContext at(g.graph_, 16);
+  at.binding.inputs[past] = InputRole::kState;
+  g.infer(at.context);
+  ASSERT_TRUE(unstack_states(at.context).is_ok());
+  EXPECT_EQ(g.graph_.outputs.size(), 1u);
 }
 
 }  // namespace

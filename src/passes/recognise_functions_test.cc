@@ -267,6 +267,38 @@ TEST(AppendWindows, ConvolutionsThatAreWrittenOutTapByTap) {
     }
 }
 
+// The rows of the new tokens are no tap of what ends before the last of them, whether the first or the last is left
+// out.
+TEST(AppendWindows, NewRowsAreTheLastOfWhatIsConvolved) {
+  for (const bool first : {true, false}) {
+    TestGraph g;
+    const ValueId past = g.input("past", {Dim(1), Dim(4), Dim(3)}), x = g.input("x", {Dim(1), Dim(4), S()});
+    const ValueId joined = g.op("Concat", {past, x}, {{"axis", 2}});
+    const auto rows = [&](ValueId of, int64_t begin, ValueId end) {
+      return g.op("Slice", {of, g.integers({begin}), end, g.integers({2})});
+    };
+    const ValueId last = g.integers({INT64_MAX}), both = rows(joined, first, first ? last : g.integers({-1}));
+    const auto tap = [&](ValueId of, float w) { return g.op("Mul", {of, g.floats_of({w, 2, -1, 0.5f}, {4, 1})}); };
+    const auto from = [&](int64_t k) { return rows(both, k, g.graph_.add_shape("end", {Dim(k) + S()})); };
+    const ValueId y = g.op("Add", {g.op("Add", {tap(from(0), 3), tap(from(1), 5)}), tap(x, 7)});
+    g.graph_.outputs = {y, rows(joined, -3, last)};
+    test::TestContext at(g.graph_, 16);
+    at.binding.inputs[past] = InputRole::kState;
+    at.binding.states = {StatePair{past, g.graph_.outputs[1], StateRule::kReplace}};
+    g.infer(at.context);
+    const Graph before = g.graph_;
+    ASSERT_TRUE(join_taps(at.context).is_ok());
+    g.infer(at.context);
+    EXPECT_EQ(g.graph_.producer(y, "Add") == nullptr, first);
+    Prober was(before, at.binding, at.evaluator), is(g.graph_, at.binding, at.evaluator);
+    const std::map<ValueId, Tensor> leaves{{past, was.random({1, 4, 3}, 1)}, {x, was.random({1, 4, 3}, 2)}};
+    const std::vector<double> wanted = was.evaluate(y, leaves, 3, 0)->to_f64(),
+                              found = is.evaluate(y, leaves, 3, 0)->to_f64();
+    ASSERT_EQ(wanted.size(), found.size());
+    for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(wanted[i], found[i], 1e-5);
+  }
+}
+
 // A state of as many rows as the host likes, of which a convolution of one token reads three.
 TEST(BindInputs, AWindowOfAnyNumberOfRowsHasThoseThatAreRead) {
   for (const bool padded : {false, true}) {
@@ -286,6 +318,37 @@ TEST(BindInputs, AWindowOfAnyNumberOfRowsHasThoseThatAreRead) {
     g.graph_.rebuild_links();
     EXPECT_EQ(bind_window(g.graph_, g.graph_.users(), past, 2), !padded);
     EXPECT_EQ(g.graph_.values[present].info.shape[2], padded ? rows : Dim(3));
+  }
+}
+
+// What an input means does not depend on which others were told before: a mask, and a number that has two dims.
+TEST(BindInputs, EveryPlaceIsTold) {
+  TestGraph g;
+  const Dim tokens = Dim::symbol(g.graph_.symbol("sequence"));
+  const ValueId ids = g.input("input_ids", {Dim(1), tokens}, DType::kI64),
+                mask = g.input("attention_mask", {Dim(1), Dim::symbol(g.graph_.symbol("total"))}, DType::kI64);
+  const ValueId places[] = {g.input("start", {Dim(1), Dim(1)}, DType::kI64), g.input("begin", {Dim(1)}, DType::kI64),
+                            g.input("from", {Dim(1), Dim(1)}, DType::kI64)};
+  const ValueId x = g.op("Gather", {g.floats_of(std::vector<float>(64), {16, 4}), ids});
+  const ValueId rows = g.op("Reshape", {x, g.integers({-1, 4})});
+  g.graph_.outputs = {g.op("MatMul", {x, g.floats_of(std::vector<float>(64), {4, 16})}),
+                      g.op("Neg", {g.cast(mask, DType::kF32)})};
+  for (const ValueId place : places) {
+    const ValueId cache = g.floats_of(std::vector<float>(32), {8, 4});
+    const ValueId at = g.op("Add", {g.op("Reshape", {place, g.integers({-1})}), g.range(Dim(0), tokens)});
+    g.graph_.outputs.push_back(g.op("ScatterND", {g.op("Neg", {cache}), g.unsqueeze(at, 1), rows}));
+  }
+  g.graph_.inputs.resize(5);  // without what ranges count by
+  test::TestContext at(g.graph_, 16);
+  g.graph_.rebuild_links();
+  const Status bound = bind_inputs(at.context);
+  ASSERT_TRUE(bound.is_ok()) << bound.message();
+  EXPECT_EQ(g.graph_.inputs, std::vector<ValueId>{ids});
+  EXPECT_EQ(g.graph_.values[places[1]].info.content, Shape{test::P()});
+  for (const ValueId v : {places[0], places[2]}) {
+    const Node* made = g.graph_.producer(v, "Reshape");
+    ASSERT_TRUE(made);
+    EXPECT_EQ(g.graph_.values[made->in[0]].info.content, Shape{test::P()});
   }
 }
 

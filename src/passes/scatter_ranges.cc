@@ -169,13 +169,18 @@ class Ranges {
   }
   std::optional<Stretch> stretch_of(const Node& n) const {
     if (n.is("ScatterElements")) return slab_of(n);
-    const Shape& places = info(n.in[1]).shape;
+    const Shape &places = info(n.in[1]).shape, &all = info(n.in[0]).shape;
     const std::optional<Tensor> at = integers(n.in[1]);
-    if (places.size() != 2 || places[1] != Dim(1) || !at || at->count() == 0) return std::nullopt;
+    if (places.size() != 2 || places[1] != Dim(1) || !at || at->count() == 0 || all.empty()) return std::nullopt;
     const std::vector<int64_t> rows = at->to_i64();
     for (size_t i = 0; i < rows.size(); ++i)
-      if (rows[i] != rows[0] + static_cast<int64_t>(i) || rows[0] < 0) return std::nullopt;
-    return Stretch{0, Dim(rows[0]), Dim(rows[0] + std::ssize(rows)), n.in[2]};
+      if (rows[i] != rows[0] + static_cast<int64_t>(i)) return std::nullopt;
+    int64_t first = rows[0];
+    if (first < 0) {  // from the end; [-1, 0] do not follow each other
+      if (!all[0].is_const() || rows.back() >= 0) return std::nullopt;
+      first += all[0].value();
+    }
+    return Stretch{0, Dim(first), Dim(first + std::ssize(rows)), n.in[2]};
   }
   // All of one place of an axis, as torch writes state[:, :, i] = x.
   std::optional<Stretch> slab_of(const Node& n) const {
@@ -204,8 +209,7 @@ class Ranges {
       if (!inside && at.value() >= s->first.value() && at.value() < s->end.value()) return;
       gather->in[0] = inside ? s->rows : n->in[0];
       if (!inside) continue;
-      const Tensor first = Tensor::vector_i64({0});
-      gather->in[1] = graph_.add_constant(gather->name + "/first", index.rank() == 0 ? first.reshaped({}) : first);
+      gather->in[1] = graph_.add_constant(gather->name + "/first", Tensor::vector_i64({0}).reshaped(index.dims()));
       return;
     }
   }
@@ -230,7 +234,7 @@ class Ranges {
       if (s.first != at) return false;
       at = s.end;
     }
-    return all.size() > 1 && at == info(n.out[0]).shape[static_cast<size_t>(all[0].axis)];
+    return at == info(n.out[0]).shape[static_cast<size_t>(all[0].axis)];
   }
 
   PassContext& context_;

@@ -65,7 +65,10 @@ ValueId equal_operand(const Graph& graph, const Node& n) {
     if (graph.values[v].info.ranked && same(graph, v, y)) return v;  // there and back
   }
   if (n.op == "Concat" && n.in.size() == 1) return x;
-  if (n.op == "Pad" && n.has_input(1) && all_zero(graph, n.in[1]) && same(graph, x, y)) return x;
+  if (n.op == "Pad" && same(graph, x, y)) {
+    const auto pads = content_of(graph, n, 1);
+    if (pads && std::count(pads->begin(), pads->end(), Dim(0)) == std::ssize(*pads)) return x;
+  }
   if ((n.op == "Split" || n.op == "Tile") && n.out.size() == 1 && same(graph, x, y)) return x;
   if (n.in.size() != 2 || n.in[1] == kNoValue) return kNoValue;
   for (int side = 0; side < 2; ++side) {

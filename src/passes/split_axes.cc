@@ -158,9 +158,9 @@ class AxisSplitter {
                return same_shape(graph_, v, n.out[0]) ||
                       (graph_.values[v].constant.present() && graph_.values[v].info.shape.size() <= 1);
              });
-    const bool norm = n.is("LayerNormalization") || n.is("RMSNormalization");
+    if (!n.is("LayerNormalization") && !n.is("RMSNormalization")) return false;
     const int64_t rank = static_cast<int64_t>(graph_.values[n.in[0]].info.shape.size()), axis = n.attr_int("axis", -1);
-    return norm && n.out.size() == 1 && (axis == -1 || axis == rank - 1) && known(n.out[0]) &&
+    return n.out.size() == 1 && (axis == -1 || axis == rank - 1) && known(n.out[0]) &&
            std::all_of(n.in.begin() + 1, n.in.end(), [&](ValueId v) {
              return v == kNoValue || (graph_.values[v].constant.present() && graph_.values[v].info.shape.size() == 1);
            });

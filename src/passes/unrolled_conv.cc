@@ -7,6 +7,7 @@
 
 #include "eval/interpreter.h"
 #include "passes/builder.h"
+#include "passes/part.h"
 
 namespace situ {
 namespace {
@@ -97,18 +98,27 @@ class TapJoiner {
     return info(rows).shape[taps->axis] == tokens() && taps->by_first.emplace((*begin)[0].value(), factor).second;
   }
 
-  // Rows of a state, with those of the new tokens behind them, of which nothing is left out but some of the first.
+  // Rows of a state, with those of the new tokens behind them, or some of these.
   const Node* joined_with_state(ValueId both) const {
     const Node* n = both == kNoValue ? nullptr : graph_.producer(both);
     if (n && n->is("Slice")) n = graph_.producer(n->in[0]);
     return n && n->is("Concat") && n->in.size() == 2 && pasts_.count(n->in[0]) ? n : nullptr;
+  }
+  bool ends_with_new_rows(const Taps& taps, const Node& join) const {
+    const int64_t axis = join.attr_int("axis", 0);
+    if ((axis < 0 ? axis + int64_t{kTapRank} : axis) != static_cast<int64_t>(taps.axis)) return false;
+    const Node* slice = graph_.producer(taps.both, "Slice");
+    const std::optional<AxisPart> part = slice ? part_of(graph_, *slice, 0) : AxisPart{taps.axis, 0};
+    return part && part->axis == taps.axis &&
+           part->begin + info(taps.both).shape[taps.axis] == info(join.out[0]).shape[taps.axis];
   }
   // Those of the new tokens, as they are: the last ones.
   bool add_new_rows(Taps* taps) const {
     if (taps->whole.empty()) return true;
     const Node* both = joined_with_state(taps->both);
     const auto& [rows, factor] = taps->whole[0];
-    if (!both || both->in[1] != rows || info(rows).shape[taps->axis] != tokens()) return false;
+    if (!both || both->in[1] != rows || info(rows).shape[taps->axis] != tokens() || !ends_with_new_rows(*taps, *both))
+      return false;
     const Dim before = info(taps->both).shape[taps->axis] - tokens();
     return before.is_const() && taps->by_first.emplace(before.value(), factor).second;
   }

@@ -6,6 +6,7 @@
 // outside in.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "ops/infer.h"
 #include "passes/part.h"
@@ -92,21 +93,26 @@ class Unstacker {
 
   // The part that `v` continues: back through what appends to it or writes into it, moves its axes or stacks it. -1:
   // another value.
-  int64_t continued_part(ValueId v, const Parts& read, int hops = 0) const {
-    constexpr int kMostHops = 32;
-    if (const auto part = read.find(v); part != read.end()) return part->second;
-    const Node* n = graph_.producer(v);
-    if (!n || !n->domain.empty() || hops == kMostHops) return -1;
-    const auto is = [&](std::initializer_list<const char*> names) {
-      return std::any_of(names.begin(), names.end(), [&](const char* name) { return n->op == name; });
-    };
-    if (is({"Concat", "Unsqueeze", "Squeeze", "Reshape", "Transpose", "Cast", "Identity", "Gather", "Slice", "Split",
-            "ScatterND", "ScatterElements", "TensorScatter"}))
-      return continued_part(n->in[0], read, hops + 1);
-    int64_t found = -1;
-    for (size_t i = is({"Where"}) ? 1 : 0; i < n->in.size() && found < 0 && is({"Where", "Add", "Mul"}); ++i)
-      found = continued_part(n->in[i], read, hops + 1);
-    return found;
+  int64_t continued_part(ValueId v, const Parts& read) const {
+    constexpr size_t kMostLookedAt = 256;
+    std::set<ValueId> seen;
+    for (std::vector<ValueId> open{v}; !open.empty() && seen.size() < kMostLookedAt;) {
+      const ValueId x = open.back();
+      open.pop_back();
+      if (x == kNoValue || !seen.insert(x).second) continue;
+      if (const auto part = read.find(x); part != read.end()) return part->second;
+      const Node* n = graph_.producer(x);
+      if (!n || !n->domain.empty()) continue;
+      const auto is = [&](std::initializer_list<const char*> names) {
+        return std::any_of(names.begin(), names.end(), [&](const char* name) { return n->op == name; });
+      };
+      if (is({"Concat", "Unsqueeze", "Squeeze", "Reshape", "Transpose", "Cast", "Identity", "Gather", "Slice", "Split",
+              "ScatterND", "ScatterElements", "TensorScatter"}))
+        open.push_back(n->in[0]);
+      else if (is({"Add", "Mul", "Where"}))  // the first operand first, but for conditions
+        open.insert(open.end(), n->in.rbegin(), n->in.rend() - (n->op == "Where" ? 1 : 0));
+    }
+    return -1;
   }
 
   bool unstack(ValueId past, size_t output) {

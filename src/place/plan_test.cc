@@ -138,5 +138,30 @@ TEST_F(PlanTest, AStateThatIsAViewIsComputedInItsSlot) {
   EXPECT_TRUE(verified.is_ok()) << verified.message();
 }
 
+// Two states of one value: it is computed in the slot of one, and moved to that of the other.
+TEST_F(PlanTest, TwoStatesThatAreViewsOfOneValue) {
+  std::vector<ValueId> pasts;
+  for (const char* name : {"past", "other"}) {
+    pasts.push_back(graph_.add_value(name, DType::kF32));
+    graph_.values[pasts.back()].info = {DType::kF32, true, {Dim(1), Dim(2), Dim(4)}, std::nullopt};
+    graph_.inputs.push_back(pasts.back());
+    binding_.inputs[pasts.back()] = InputRole::kState;
+  }
+  const ValueId row = add("Reshape", {add("Add", pasts), graph_.add_constant("row", Tensor::vector_i64({1, 8}))});
+  const ValueId logits = product(add("Add", {rows(), row}), 8);
+  graph_.outputs = {logits};
+  for (const ValueId past : pasts) {
+    graph_.outputs.push_back(add("Reshape", {row, graph_.add_constant("as", Tensor::vector_i64({1, 2, 4}))}));
+    binding_.states.push_back(StatePair{past, graph_.outputs.back(), StateRule::kReplace});
+  }
+  binding_.logits = logits;
+  graph_.rebuild_links();
+  const Result<Plan> plan = make_plan(graph_, binding_, {8, 16, 8});
+  ASSERT_TRUE(plan.is_ok()) << plan.status().message();
+  EXPECT_EQ(std::count_if(plan->steps.begin(), plan->steps.end(), [](const Step& s) { return s.move; }), 1);
+  const Status verified = verify_plan(graph_, binding_, *plan, {2, 1, 3});
+  EXPECT_TRUE(verified.is_ok()) << verified.message();
+}
+
 }  // namespace
 }  // namespace situ
