@@ -487,6 +487,30 @@ TEST(Ops, quantised_activations) {
   EXPECT_EQ(concat.shape(), "[S, 5]");
 }
 
+// A file may name situ's own operators: kernels are given no sizes that they have no room for.
+TEST(Ops, packed_weights_are_those_that_kernels_have_room_for) {
+  const auto product = [](int64_t k, int64_t bits, int64_t block, int64_t zeros, int64_t table) {
+    Probe p("PackedMatMul", {tensor({S, Dim(k)}), tensor({Dim(32 * k * bits / 8 + 32 * k / block * 4)}, DType::kU8)},
+            1);
+    p.node.domain = "situ";
+    for (const auto& [key, value] : {std::pair<const char*, int64_t>{"K", k},
+                                     {"N", 32},
+                                     {"bits", bits},
+                                     {"block_size", block},
+                                     {"zeros", zeros},
+                                     {"table", table}})
+      p.node.set_int(key, value);
+    return p.shape();
+  };
+  EXPECT_EQ(product(65536, 4, 256, 0, 0), "[S, 32]");
+  EXPECT_EQ(product(256, 4, 64, 0, 2), "[S, 32]");
+  EXPECT_NE(product(4096, 4, 512, 0, 0).find("block_size is 512"), std::string::npos);
+  EXPECT_NE(product(131072, 4, 256, 0, 0).find("K is 131072"), std::string::npos);
+  EXPECT_NE(product(256, 2, 64, 0, 0).find("bits is 2"), std::string::npos);
+  EXPECT_NE(product(256, 4, 64, 3, 0).find("table is 0"), std::string::npos);
+  EXPECT_NE(product(256, 8, 64, 0, 2).find("table is 2"), std::string::npos);
+}
+
 TEST(Ops, weights_of_bitsandbytes) {
   const auto product = [](int64_t k, int64_t n, int64_t block, int64_t type, int64_t scales) {
     Probe p("MatMulBnb4",
