@@ -427,6 +427,16 @@ TEST(IntegerMatMul, takes_rows_with_what_belongs_to_them) {
   EXPECT_NE(probe(tensor({1, S, 100}), tensor({100, 40}, DType::kU8)).find("rows [1, S, 100]"), std::string::npos);
 }
 
+// Rows that are said to be nothing have no type.
+TEST(EncodeRows, says_how) {
+  Probe p("EncodeRows", {tensor({Dim(1), Dim(2), S, Dim(8)}), tensor({Dim(1), Dim(1)})}, 1);
+  p.node.domain = "situ";
+  EXPECT_NE(p.shape().find("bits is 0, should be 4 or 8"), std::string::npos) << p.shape();
+  p.node.set_int("bits", 4);
+  EXPECT_EQ(p.shape(), "[1, 2, S, 4]");
+  EXPECT_EQ(p.out[0].type, DType::kU8);
+}
+
 TEST(CausalConvWithState, keeps_rows_before_the_new_ones) {
   const ValueInfo x = tensor({1, 8, S}), w = tensor({8, 1, 4}), past = tensor({1, 8, 6}), none;
   Probe p("CausalConvWithState", {x, w, none, past}, 1, 2);
