@@ -99,9 +99,10 @@ struct Problem {
     return sum;
   }
 
-  // Rows [first, first + count) of y.
+  // Rows [first, first + count) of y: tokens, pieces of prompts, or rows of an encoder.
+  enum class Kind { kTokens, kPieces, kEncoded };
   std::vector<float> run(const KernelTable& table, int threads, KernelFn KernelTable::* kernel, const void* params,
-                         const std::vector<View>& weights, int64_t first, int64_t count, int64_t prompt = 0) const {
+                         const std::vector<View>& weights, int64_t first, int64_t count, Kind kind) const {
     StridedTensor y = layout(t, {count, t.choices, t.n});
     std::vector<View> in{x.view(), index.view(), t.bias ? bias.view() : View{}};
     for (size_t i = 0; i < 2; ++i) {
@@ -115,7 +116,8 @@ struct Problem {
     call.out = &y.view();
     call.out_count = 1;
     call.params = params;
-    call.prompt_rows = prompt;
+    call.prompt_rows = kind == Kind::kPieces ? count : 0;
+    call.encodes = kind == Kind::kEncoded;
     run_kernel(table, kernel, call, threads);
     EXPECT_TRUE(y.untouched_outside());
     std::vector<float> all;
@@ -132,17 +134,21 @@ struct Problem {
           sizes.push_back(0);
           want.push_back(expected(w, r, j, n, &sizes.back()));
         }
-    for_each_isa([&](const KernelTable& table, int threads) {
-      for (const int64_t prompt : {int64_t{0}, t.rows}) {
-        const std::vector<float> y = run(table, threads, kernel, params, weights, 0, t.rows, prompt);
+    const auto body = [&](const KernelTable& table, int threads) {
+      for (const Kind kind : {Kind::kTokens, Kind::kPieces, Kind::kEncoded}) {
+        const std::vector<float> y = run(table, threads, kernel, params, weights, 0, t.rows, kind);
         for (size_t i = 0; i < y.size(); ++i)
           ASSERT_NEAR(y[i], want[i], tolerance * (sizes[i] + 1)) << table.isa << " element " << i;
         const int64_t row = random_int(0, t.rows - 1);
-        const std::vector<float> alone = run(table, 1, kernel, params, weights, row, 1, prompt > 0 ? 1 : 0);
+        const std::vector<float> alone = run(table, 1, kernel, params, weights, row, 1, kind);
         ASSERT_EQ(0, std::memcmp(alone.data(), y.data() + row * t.choices * t.n, alone.size() * sizeof(float)))
-            << table.isa << " row " << row << " of " << t.rows << " alone, prompt " << prompt;
+            << table.isa << " row " << row << " of " << t.rows << " alone, kind " << static_cast<int>(kind);
       }
-    });
+    };
+    if (kernel == &KernelTable::expert_matmul)
+      for_each_isa(body);
+    else  // what ISAs with products of bytes and with tiles have of their own
+      for_each_isa(body, emulated_tables());
   }
 };
 

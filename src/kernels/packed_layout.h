@@ -8,7 +8,8 @@
 namespace situ {
 
 constexpr int64_t kPanelColumns = 16, kUnitPanels = 2;
-constexpr int64_t kLongestBlock = 256;  // that passes pack
+// Blocks and rows are no longer: kernels have room for these.
+constexpr int64_t kLongestBlock = 256, kDeepestPacked = 65536;
 
 // bitsandbytes' tables (onnxruntime blockwise_quant_block_bnb4.h).
 constexpr float kFp4Digits[16] = {0.00000000f,  5.208333333e-03f,  0.66666667f,  1.00000000f,

@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "base/ledger.h"
-#include "base/scratch.h"
 #include "base/tensor.h"
 #include "kernels/kernel.h"
 #include "kernels/params.h"
@@ -293,11 +292,12 @@ struct RunResult {
   Fault fault;
 };
 
-// Runs one kernel as `threads` threads would, one after the other: they may not depend on each other.
+// Runs one kernel as `threads` threads would, one after the other: they may not depend on each other. Behind their
+// scratch nothing may be touched.
 inline RunResult run_kernel(const KernelTable& table, KernelFn KernelTable::* kernel, KernelCall call, int threads) {
   RunResult result;
-  Scratch scratch(kThreadScratchBytes, 1);
-  call.scratch = scratch.of(0);
+  const FencedBytes scratch(kThreadScratchBytes);
+  call.scratch = scratch.data();
   for (int t = threads - 1; t >= 0; --t) {
     Ledger ledger;
     Fault fault;
@@ -331,7 +331,8 @@ struct EmulatedTable {
   const KernelTable *table, *base;
 };
 // Built with the instructions in plain C++ (CMakeLists.txt); and the real ones, whose instructions are trapped:
-// thousands of times slower. Both differ from their base in products of bytes and attention alone.
+// thousands of times slower. Both differ from their base in products of bytes, attention and, with
+// tiles, products of floats alone.
 const std::vector<EmulatedTable>& emulated_tables();
 const std::vector<EmulatedTable>& trapped_tables();
 

@@ -134,6 +134,8 @@ Status infer_encode_rows(InferContext& c) {
   const StateEncoding encoding = state_encoding(c.node, 0);
   Shape y = c.input(0).shape;
   if (y.empty()) return c.fail("x is a scalar, should be [.., D]");
+  if (encoding.bits != 4 && encoding.bits != 8)
+    return c.fail("bits is " + std::to_string(encoding.bits) + ", should be 4 or 8");
   if (c.has(1) == (encoding.scale == ScaleOf::kRow))
     return c.fail(std::string("there are ") + (c.has(1) ? "" : "no ") + "factors, for rows of " + encoding.str());
   if (c.has(1)) {

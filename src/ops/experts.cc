@@ -120,6 +120,7 @@ Status infer_packed_experts(InferContext& c) {
   const int64_t experts = c.node.attr_int("experts", 0);
   PackedMatMulParams p = packed_params(c.node);
   SITU_RETURN_IF_ERROR(infer_rows(c, experts, p.k, p.n));
+  SITU_RETURN_IF_ERROR(check_packed(c, p));
   if (p.n % (kPanelColumns * kUnitPanels) != 0)
     return c.fail("N is " + std::to_string(p.n) + ", should be a multiple of " +
                   std::to_string(kPanelColumns * kUnitPanels));

@@ -427,6 +427,16 @@ TEST(IntegerMatMul, takes_rows_with_what_belongs_to_them) {
   EXPECT_NE(probe(tensor({1, S, 100}), tensor({100, 40}, DType::kU8)).find("rows [1, S, 100]"), std::string::npos);
 }
 
+// Rows that are said to be nothing have no type.
+TEST(EncodeRows, says_how) {
+  Probe p("EncodeRows", {tensor({Dim(1), Dim(2), S, Dim(8)}), tensor({Dim(1), Dim(1)})}, 1);
+  p.node.domain = "situ";
+  EXPECT_NE(p.shape().find("bits is 0, should be 4 or 8"), std::string::npos) << p.shape();
+  p.node.set_int("bits", 4);
+  EXPECT_EQ(p.shape(), "[1, 2, S, 4]");
+  EXPECT_EQ(p.out[0].type, DType::kU8);
+}
+
 TEST(CausalConvWithState, keeps_rows_before_the_new_ones) {
   const ValueInfo x = tensor({1, 8, S}), w = tensor({8, 1, 4}), past = tensor({1, 8, 6}), none;
   Probe p("CausalConvWithState", {x, w, none, past}, 1, 2);
@@ -485,6 +495,30 @@ TEST(Ops, quantised_activations) {
   concat.node.opset = 1;
   concat.node.set_int("axis", 1);
   EXPECT_EQ(concat.shape(), "[S, 5]");
+}
+
+// A file may name situ's own operators: kernels are given no sizes that they have no room for.
+TEST(Ops, packed_weights_are_those_that_kernels_have_room_for) {
+  const auto product = [](int64_t k, int64_t bits, int64_t block, int64_t zeros, int64_t table) {
+    Probe p("PackedMatMul", {tensor({S, Dim(k)}), tensor({Dim(32 * k * bits / 8 + 32 * k / block * 4)}, DType::kU8)},
+            1);
+    p.node.domain = "situ";
+    for (const auto& [key, value] : {std::pair<const char*, int64_t>{"K", k},
+                                     {"N", 32},
+                                     {"bits", bits},
+                                     {"block_size", block},
+                                     {"zeros", zeros},
+                                     {"table", table}})
+      p.node.set_int(key, value);
+    return p.shape();
+  };
+  EXPECT_EQ(product(65536, 4, 256, 0, 0), "[S, 32]");
+  EXPECT_EQ(product(256, 4, 64, 0, 2), "[S, 32]");
+  EXPECT_NE(product(4096, 4, 512, 0, 0).find("block_size is 512"), std::string::npos);
+  EXPECT_NE(product(131072, 4, 256, 0, 0).find("K is 131072"), std::string::npos);
+  EXPECT_NE(product(256, 2, 64, 0, 0).find("bits is 2"), std::string::npos);
+  EXPECT_NE(product(256, 4, 64, 3, 0).find("table is 0"), std::string::npos);
+  EXPECT_NE(product(256, 8, 64, 0, 2).find("table is 2"), std::string::npos);
 }
 
 TEST(Ops, weights_of_bitsandbytes) {

@@ -1,5 +1,7 @@
 #include "ops/quantised.h"
 
+#include "kernels/packed_layout.h"
+
 namespace situ {
 
 QuantisedMatrix quantised_matrix(const Node& node, DType zero_type) {
@@ -40,6 +42,21 @@ PackedMatMulParams packed_params(const Node& node) {
   p.epsilon = node.attr_float("epsilon", 0);
   p.activation = node.attr_string("activation", "silu") == "silu" ? UnaryKind::kSilu : UnaryKind::kGeluTanh;
   return p;
+}
+
+Status check_packed(InferContext& c, const PackedMatMulParams& p) {
+  const auto refuse = [&](const char* what, int64_t value, const std::string& wanted) {
+    return c.fail(std::string(what) + " is " + std::to_string(value) + ", should be " + wanted);
+  };
+  if (p.k < 1 || p.k > kDeepestPacked) return refuse("K", p.k, "from 1 to " + std::to_string(kDeepestPacked));
+  if (p.bits != 4 && p.bits != 8) return refuse("bits", p.bits, "4 or 8");
+  if (p.block < 16 || p.block > kLongestBlock || (p.block & (p.block - 1)) != 0)
+    return refuse("block_size", p.block, "a power of two from 16 to " + std::to_string(kLongestBlock));
+  const bool table = p.zeros == ZeroPoints::kTable;
+  if (p.zeros > ZeroPoints::kTable || p.table > DigitTable::kNf4 || table != (p.table != DigitTable::kNone) ||
+      (table && p.bits != 4))
+    return refuse("table", static_cast<int64_t>(p.table), "that of zeros " + std::to_string(static_cast<int>(p.zeros)));
+  return Status::ok();
 }
 
 }  // namespace situ

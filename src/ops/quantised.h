@@ -35,5 +35,7 @@ void set_quantised_matrix(Node* node, const QuantisedMatrix& w);
 // Packed, and what the attributes say of the rest of a product on packed weights.
 PackedMatMulParams packed_params(const QuantisedMatrix& w, bool half_scales);
 PackedMatMulParams packed_params(const Node& node);
+// Whether kernels have such products, but for N; a file may name situ's own operators.
+Status check_packed(InferContext& c, const PackedMatMulParams& p);
 
 }  // namespace situ

@@ -160,9 +160,8 @@ Status prepare_matmul_nbits(const PrepareContext& c, Prepared* out) {
 Status infer_packed_matmul(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "x"));
   const PackedMatMulParams p = packed_params(c.node);
-  SITU_RETURN_IF_ERROR(need_range(c, "K", p.k, 1, kMaxExtent));
+  SITU_RETURN_IF_ERROR(check_packed(c, p));
   SITU_RETURN_IF_ERROR(need_range(c, "N", p.n, 1, kMaxExtent));
-  SITU_RETURN_IF_ERROR(need_block(c, p.block));
   const Shape& x = c.input(0).shape;
   if (x.empty()) return c.fail("x is a scalar, should be [.., K]");
   Dim width;
@@ -212,8 +211,7 @@ Status infer_packed_projections(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "x"));
   PackedProjectionsParams p{};
   if (!projections_of(c.node, &p)) return c.fail("columns, half_scales_of and types do not match the operands");
-  SITU_RETURN_IF_ERROR(need_range(c, "K", p.shared.k, 1, kMaxExtent));
-  SITU_RETURN_IF_ERROR(need_block(c, p.shared.block));
+  SITU_RETURN_IF_ERROR(check_packed(c, p.shared));
   const Shape& x = c.input(0).shape;
   if (x.empty()) return c.fail("x is a scalar, should be [.., K]");
   Dim width;

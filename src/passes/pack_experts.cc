@@ -17,7 +17,6 @@ namespace {
 constexpr size_t kFirstMatrix = 3;  // operand of weights
 constexpr int64_t kExpertColumns = kPanelColumns * kUnitPanels;
 static_assert(kExpertColumns % kDensePanelColumns == 0);
-constexpr int64_t kMostExpertBlock = 256;  // kernels/packed_matmul.cc
 // A thread's scratch holds a row of floats, and with it what tells rows from experts.
 constexpr int64_t kMaxExpertDepth = 65536;
 constexpr int64_t kExpertsMemoryShare = 3;  // pack_dense.cc
@@ -134,7 +133,7 @@ class ExpertPacker {
     // A scale of a whole column is written for each block of it.
     QuantisedMatrix form = w_;
     if (form.block == 0)
-      for (form.block = kMostExpertBlock; form.block > 1 && form.k % form.block != 0;) form.block /= 2;
+      for (form.block = kLongestBlock; form.block > 1 && form.k % form.block != 0;) form.block /= 2;
     if (form.block < 16) return Status::ok();
     form.n *= experts_;
     StoredMatrix all = stored_matrix(form);
@@ -165,7 +164,7 @@ class ExpertPacker {
 }  // namespace
 
 bool packs_expert(const QuantisedMatrix& w) {
-  const bool digits = (w.bits == 4 || w.bits == 8) && w.block <= kMostExpertBlock;
+  const bool digits = (w.bits == 4 || w.bits == 8) && w.block <= kLongestBlock;
   return w.n % kExpertColumns == 0 && w.k <= kMaxExpertDepth && (w.bits == 0 || digits);
 }
 

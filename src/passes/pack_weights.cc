@@ -2,6 +2,7 @@
 // them. Scales become half precision where that changes none of them, and at accuracy_level 4, which rounds activations
 // by 2^-8, also where it rounds them by at most 2^-11 and the matrix is large: scales in float would be a tenth of what
 // a token reads.
+#include "kernels/packed_layout.h"
 #include "ops/op.h"
 #include "passes/pack_store.h"
 #include "passes/pass.h"
@@ -10,8 +11,6 @@
 namespace situ {
 namespace {
 
-// A float row of activations must fit a thread's scratch (kernels/packed_matmul.cc).
-constexpr int64_t kMaxDepth = 65536;
 constexpr size_t kOrderOperand = 6;  // operand of situ.PackedMatMul
 // Weights of a matrix from which on a tenth of its bytes is worth rounding its scales.
 constexpr int64_t kLargeMatrix = 1 << 17;
@@ -29,7 +28,7 @@ bool fits(const Graph& graph, const Node& n, StoredMatrix* w) {
   const bool known = w->digits.data.present() && w->scales.data.present() &&
                      n.has_input(3) == w->zeros.data.present() && (!n.has_input(4) || constant(graph, n, 4));
   return known && w->digits.data.type() == DType::kU8 && (w->form.bits == 4 || w->form.bits == 8) &&
-         w->form.block >= 16 && w->form.block <= 256 && w->form.k <= kMaxDepth;
+         w->form.block >= 16 && w->form.block <= kLongestBlock && w->form.k <= kDeepestPacked;
 }
 
 // What k belong to groups in any order (g_idx), sorted by group and each group filled up to whole blocks: a matrix that
@@ -68,7 +67,7 @@ Status pack_weights(PassContext& context) {
     if (n.has_input(4)) {
       const SortedGroups groups(w.form, constant(graph, n, 4)->to_i64());
       w.form.k = static_cast<int64_t>(groups.elements.size());
-      if (w.form.k > kMaxDepth) continue;
+      if (w.form.k > kDeepestPacked) continue;
       w.digits.order = &groups.elements;
       w.scales.order = w.zeros.order = &groups.of_blocks;
       w = laid_out(w, &context);

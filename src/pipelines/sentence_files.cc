@@ -399,7 +399,8 @@ fs::path transformer_folder(const fs::path& folder) {
   const Json& path = field(json->front(), "path");
   if (!path.is_string() || path == "" || !check_path(file, "", path.get<std::string>()).is_ok()) return folder;
   const fs::path inside = folder / path.get<std::string>();
-  return there(inside / "config.json") || there(inside / "tokenizer.json") ? inside : folder;
+  const bool tokenizer = there(inside / "tokenizer.json"), other = there(folder / "tokenizer.json");
+  return tokenizer || (there(inside / "config.json") && !other) ? inside : folder;
 }
 
 Result<SentenceFiles> read_sentence_files(const fs::path& folder) {

@@ -52,7 +52,8 @@ struct SentenceFiles {
   std::string default_prompt;
 };
 // Where the first module of `folder`/modules.json has its configuration and its tokenizer: a folder of its own, or
-// `folder`, also where the file says something else than read_sentence_files takes.
+// `folder`: also where the tokenizer is there alone, as exporters write it beside a graph, and where the file says
+// something else than read_sentence_files takes.
 std::filesystem::path transformer_folder(const std::filesystem::path& folder);
 // Errors name the file, the module and the field.
 Result<SentenceFiles> read_sentence_files(const std::filesystem::path& folder);

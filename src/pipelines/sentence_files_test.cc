@@ -139,6 +139,11 @@ TEST(ModelFolder, TheFirstModuleMayHaveAFolder) {
       EXPECT_EQ(opened->folder, inside ? folder.path() / "0_Transformer" : folder.path());
       EXPECT_EQ(opened->modules, folder.path());
       EXPECT_EQ(opened->context_length, inside ? 40 : 0);
+      // The tokenizer of an export, where the module's folder has none that is read.
+      folder.write("tokenizer.json", "{}");
+      EXPECT_EQ(transformer_folder(folder.path()), folder.path());
+      folder.write("0_Transformer/tokenizer.json", "{}");
+      EXPECT_EQ(transformer_folder(folder.path()), opened->folder);
     }
 }
 
