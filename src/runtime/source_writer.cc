@@ -115,7 +115,7 @@ class SourceWriter::Run : public Encoding {
     segment_.keys = segment_.count;
     segment_.source_rows = rows;
     step_ = {{&segment_, 1}, 0};
-    step_.encodes = true;
+    step_.encodes = rows >= kEncodedRows;
     step_.tensors = tensors_;
     SITU_RETURN_IF_ERROR(entry_->program->prepare(step_, *room_.ledger).with_context("encoder"));
     source_ = std::move(source);

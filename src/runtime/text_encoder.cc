@@ -110,7 +110,7 @@ Status TextEncoder::run_group(std::span<const TextTokens> texts, std::span<const
   StepInput step{segments};
   step.wanted = tokens;
   step.rows = rows_.view().data;
-  step.encodes = true;
+  step.encodes = std::ssize(texts[group[0]].ids) >= kEncodedRows;  // as of all in the group
   SITU_RETURN_IF_ERROR(program_->run(step, ledger_));
   const int64_t rows = by_token_ ? tokens : 1;
   const float* at = rows_.view().as<const float>();
@@ -154,7 +154,9 @@ Status TextEncoder::run(std::span<const TextTokens> texts, const RowsOf& each) {
   for (size_t begin = 0; begin < order.size();) {
     int64_t tokens = std::ssize(texts[order[begin]].ids);
     size_t end = begin + 1;
-    while (one_text().empty() && end < order.size() && static_cast<int64_t>(end - begin) < batch_ &&
+    const auto encodes = [&](size_t i) { return std::ssize(texts[order[i]].ids) >= kEncodedRows; };
+    while (one_text().empty() && end < order.size() && encodes(end) == encodes(begin) &&
+           static_cast<int64_t>(end - begin) < batch_ &&
            tokens + std::ssize(texts[order[end]].ids) <= std::max(chunk_, longest))
       tokens += std::ssize(texts[order[end++]].ids);
     SITU_RETURN_IF_ERROR(run_group(texts, std::span(order).subspan(begin, end - begin), each));
