@@ -127,13 +127,13 @@ void run(const View& x, const RowOffsets& offsets, const T* w, int64_t k, const 
 // rows of K 1,536 take 1.8 times as long as 112 and 112 and 32).
 constexpr int64_t kTiledRows = 256, kTiledBytes = 1 << 20;
 
-// The same by tiles. Scratch: parts of a slice, rows in parts, sums, and a row that is read.
 bool tiles_fit(int64_t k, int64_t scratch_bytes) {
   return static_cast<int64_t>(sizeof(PanelParts)) + (k + kLanes) * 4 + 64 +
              kTileHeight * (RowParts::bytes_per_row(k) + kColumns * 4) <=
          scratch_bytes;
 }
 
+// The same by tiles. Scratch: parts of a slice, a row that is read, sums, and rows in parts.
 template <typename T>
 void run_tiles(const View& x, const RowOffsets& offsets, const T* w, int64_t k, const Output& out,
                const ProductPart& part, std::byte* scratch, int64_t scratch_bytes) {

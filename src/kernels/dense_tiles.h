@@ -19,8 +19,6 @@ namespace SITU_ISA {
 
 #if defined(SITU_TILES)
 
-constexpr bool kFloatTiles = true;
-
 constexpr int kFloatParts = 3;
 template <typename T>
 constexpr int kWeightParts = kFloatParts;
@@ -93,6 +91,11 @@ struct PartPair {
   int row, weight;
 };
 constexpr PartPair kPartPairs[] = {{0, 2}, {0, 1}, {1, 1}, {1, 0}, {2, 0}, {0, 0}};
+constexpr int64_t pairs_of(int weight_parts) {
+  int64_t count = 0;
+  for (const PartPair& pair : kPartPairs) count += pair.weight < weight_parts;
+  return count;
+}
 
 // What is asked for while tiles are multiplied: so many lines with each product.
 struct LinesAhead {
@@ -156,8 +159,7 @@ static inline void float_tiles(const RowParts& x, int64_t height, int64_t k, con
     const T* slice = panel + k0 * kDensePanelColumns;
     split_panel(slice, depth, padded, parts);
     // The next slice, or the next panel's first one, is asked for while this one is multiplied.
-    constexpr int kPairs = kWeightParts<T> == 3 ? 6 : kWeightParts<T> == 2 ? 5 : 3;
-    const int64_t products = (height + kTileGroup - 1) / kTileGroup * (padded / kTileDepth) * kPairs;
+    const int64_t products = (height + kTileGroup - 1) / kTileGroup * (padded / kTileDepth) * pairs_of(kWeightParts<T>);
     const int64_t lines = kPartsDepth * kDensePanelColumns * static_cast<int64_t>(sizeof(T)) / 64;
     LinesAhead ahead{reinterpret_cast<const char*>(slice + depth * kDensePanelColumns),
                      (lines + products - 1) / products};
@@ -169,10 +171,6 @@ static inline void float_tiles(const RowParts& x, int64_t height, int64_t k, con
     }
   }
 }
-
-#else
-
-constexpr bool kFloatTiles = false;
 
 #endif
 

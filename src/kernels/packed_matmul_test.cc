@@ -378,17 +378,11 @@ TEST(PackedMatMul, FloatsStayFloats) {
         for (int64_t i = 0; i < m * t.k; ++i)
           x.set(i,
                 size * std::pow(10, -static_cast<double>(random_int(0, 6))) * static_cast<double>(random_int(-9, 9)));
-        const View in[] = {x.view(), byte_view(w.packed)};
         const PackedMatMulParams params = packed_params(t);
-        KernelCall call;
-        call.in = in;
-        call.in_count = 2;
-        call.out = &y.view();
-        call.out_count = 1;
-        call.params = &params;
         for_each_isa(
             [&](const KernelTable& table, int threads) {
-              run_kernel(table, &KernelTable::packed_matmul, call, threads);
+              run_kernel(table, &KernelTable::packed_matmul, {x.view(), byte_view(w.packed)}, y.view(), &params,
+                         threads);
               for (int64_t i = 0; i < m * t.n; ++i) {
                 double sum = 0, weights = 0;
                 for (int64_t k = 0; k < t.k; ++k) {

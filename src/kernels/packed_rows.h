@@ -107,34 +107,35 @@ struct RoundedBlocks {
   float scales[kLanes], sums[kLanes];
 };
 
-// Numbers without scale are 0, and so are planes below the smallest floats.
+// The scales of planes, from the largest magnitude of a block in each lane, and their inverses. Numbers without scale
+// are 0, and so are planes below the smallest floats. Infinite scales of several planes are none: bytes would lose the
+// sign of what is infinite.
 template <int Planes>
-SITU_INLINE VecF plane_factors(VecF scale) {
-  return Planes == 1 ? inverse_of(scale) : scale > 0x1p-126f ? 1.0f / scale : VecF{};
+SITU_INLINE void plane_scales(VecF largest, VecF* scales, VecF* factors) {
+  VecF scale = largest / 127.0f;
+  if (Planes > 1) scale += scale - scale;
+#pragma GCC unroll 3
+  for (int p = 0; p < Planes; ++p) {
+    scales[p] = scale;
+    factors[p] = Planes == 1 ? inverse_of(scale) : scale > 0x1p-126f ? 1.0f / scale : VecF{};
+    scale = scale * (1 / kPlaneBase);
+  }
 }
 
-// Infinite scales of planes are none: bytes would lose the sign of what is infinite.
+// The bytes of a block in planes `depth` bytes apart, with these scales; sums: of the bytes of each plane, by lanes.
 template <int Planes>
-SITU_INLINE VecF finite_or_none(VecF scale) {
-  return Planes == 1 ? scale : scale + (scale - scale);
-}
-
-// The bytes of a block, less than all of it if `count` is less, in planes `depth` bytes apart; scale is the first
-// one's, factors are the scales' inverses. sums: of the bytes of each plane, by lanes.
-template <int Planes>
-SITU_INLINE void round_block(const float* x, int64_t block, VecF scale, const VecF* factors, int8_t* q, int64_t depth,
-                             VecI* sums) {
+SITU_INLINE void round_block(const float* x, int64_t block, const VecF* scales, const VecF* factors, int8_t* q,
+                             int64_t depth, VecI* sums) {
 #pragma GCC unroll 3
   for (int p = 0; p < Planes; ++p) sums[p] = VecI{};
   for (int64_t k = 0; k < block; k += kLanes) {
-    VecF left = load(x + k), step = scale;
+    VecF left = load(x + k);
 #pragma GCC unroll 3
     for (int p = 0; p < Planes; ++p) {
       const VecI r = nearest_bytes(left * factors[p]);
       sums[p] += r;
       *reinterpret_cast<UnalignedB*>(q + p * depth + k) = __builtin_convertvector(r, VecB);
-      if (p + 1 < Planes) left -= __builtin_convertvector(r, VecF) * step;
-      step = step * (1 / kPlaneBase);
+      if (p + 1 < Planes) left -= __builtin_convertvector(r, VecF) * scales[p];
     }
   }
 }
@@ -149,21 +150,23 @@ SITU_INLINE void round_blocks(const float* x, int64_t block, int8_t* q, int64_t 
     v[0][i] = VecF{};
     for (int64_t k = 0; k < block; k += kLanes) v[0][i] = larger_magnitude(load(x + i * block + k), v[0][i]);
   }
-  VecF scale = finite_or_none<Planes>(largest_of_each(v[0]) / 127.0f);
+  VecF scales[Planes], factors[Planes];
   float inverse[Planes][kLanes];
+  plane_scales<Planes>(largest_of_each(v[0]), scales, factors);
 #pragma GCC unroll 3
   for (int p = 0; p < Planes; ++p) {
-    store(out[p].scales, scale);
-    store(inverse[p], plane_factors<Planes>(scale));
-    scale = scale * (1 / kPlaneBase);
+    store(out[p].scales, scales[p]);
+    store(inverse[p], factors[p]);
   }
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes; ++i) {
-    VecF factors[Planes];
     VecI sums[Planes];
 #pragma GCC unroll 3
-    for (int p = 0; p < Planes; ++p) factors[p] = splat(inverse[p][i]);
-    round_block<Planes>(x + i * block, block, splat(out[0].scales[i]), factors, q + i * block, depth, sums);
+    for (int p = 0; p < Planes; ++p) {
+      scales[p] = splat(out[p].scales[i]);
+      factors[p] = splat(inverse[p][i]);
+    }
+    round_block<Planes>(x + i * block, block, scales, factors, q + i * block, depth, sums);
 #pragma GCC unroll 3
     for (int p = 0; p < Planes; ++p) v[p][i] = __builtin_convertvector(sums[p], VecF);  // exact: below 2^24
   }
@@ -193,26 +196,20 @@ static inline void round_planes(const PackedLayout& w, const float* x, int64_t s
   }
   for (; b < w.blocks; ++b) {
     float padded[kLongestBlock] = {};
-    VecF largest{}, factors[Planes];
+    VecF largest{}, scales[Planes], factors[Planes];
     const int64_t k = b * w.block, rest = w.k - k, count = rest < w.block ? rest : w.block;
     for (int64_t i = 0; i < count; i += kLanes) {
       const VecF v = count - i < kLanes ? load_n(x + k + i, count - i) : load(x + k + i);
       store(padded + i, v);
       largest = larger_magnitude(v, largest);
     }
-    const float scale = finite_or_none<Planes>(splat(largest_lane(largest) / 127.0f))[0];
-    float scales[Planes];
-#pragma GCC unroll 3
-    for (int p = 0; p < Planes; ++p) {
-      scales[p] = p == 0 ? scale : scales[p - 1] * (1 / kPlaneBase);
-      factors[p] = plane_factors<Planes>(splat(scales[p]));
-    }
+    plane_scales<Planes>(splat(largest_lane(largest)), scales, factors);
     VecI sums[Planes];
-    round_block<Planes>(padded, w.block, splat(scale), factors, q + k, depth, sums);
+    round_block<Planes>(padded, w.block, scales, factors, q + k, depth, sums);
     for (int p = 0; p < Planes; ++p) {
       int32_t sum = 0;
       for (int i = 0; i < kLanes; ++i) sum += sums[p][i];
-      keep(b, p, scales[p], static_cast<float>(sum));
+      keep(b, p, scales[p][0], static_cast<float>(sum));
     }
   }
 }
