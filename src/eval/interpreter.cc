@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/infer.h"
+
 namespace situ {
 namespace {
 
@@ -36,6 +38,11 @@ std::optional<std::vector<Dim>> content_of(const Graph& graph, const Node& node,
   if (!node.has_input(i)) return std::nullopt;
   const Value& v = graph.values[node.in[i]];
   return v.constant.present() ? info_of(v.constant).content : v.info.content;
+}
+
+std::optional<std::vector<int64_t>> fixed_integers(const Graph& graph, ValueId v) {
+  const Value& value = graph.values[v];
+  return value.constant.present() ? value.constant.to_i64() : known_i64(&value.info, nullptr);
 }
 
 Evaluator::Evaluator(ThreadPool& pool, int64_t max_bytes)

@@ -61,5 +61,7 @@ ValueInfo info_of(const Tensor& tensor);
 // Integer elements of operand `i` of a node, where it is there and they are known: a small constant's, or what shapes
 // tell.
 std::optional<std::vector<Dim>> content_of(const Graph& graph, const Node& node, size_t i);
+// Integers that no step changes, however many; of an operand that is there.
+std::optional<std::vector<int64_t>> fixed_integers(const Graph& graph, ValueId v);
 
 }  // namespace situ

@@ -166,6 +166,15 @@ std::vector<std::vector<std::pair<int, int>>> Graph::users() const {
   return result;
 }
 
+ValueId Graph::behind(ValueId v, std::initializer_list<const char*> ops) const {
+  for (const Node* n = producer(v); n; n = producer(v)) {
+    const bool through = std::any_of(ops.begin(), ops.end(), [&](const char* op) { return n->op == op; });
+    if (!through || !n->has_input(0)) break;
+    v = n->in[0];
+  }
+  return v;
+}
+
 bool Graph::is_output(ValueId id) const { return std::find(outputs.begin(), outputs.end(), id) != outputs.end(); }
 
 void Graph::replace_uses(ValueId from, ValueId to) {

@@ -137,6 +137,8 @@ struct Graph {
     const Node* n = producer(v);
     return n && n->is(op) ? n : nullptr;
   }
+  // Where v comes from through first operands of operators of these names.
+  ValueId behind(ValueId v, std::initializer_list<const char*> ops) const;
   // Users of each value as (node, operand) pairs; graph outputs are not users.
   std::vector<std::vector<std::pair<int, int>>> users() const;
   bool is_output(ValueId id) const;

@@ -130,7 +130,7 @@ class Binder {
       return false;
     };
     const size_t dropped = std::erase_if(graph_.outputs, [&](ValueId out) {
-      const ValueId v = behind(out, {"Identity"});
+      const ValueId v = graph_.behind(out, {"Identity"});
       const ValueInfo& info = graph_.values[v].info;
       return is_integer(info.type) && info.ranked && info.shape.size() < 2 && !read(v) &&
              std::find(graph_.inputs.begin(), graph_.inputs.end(), v) != graph_.inputs.end();
@@ -168,9 +168,10 @@ class Binder {
     if (v != kNoValue) return v;
     for (const Node& n : graph_.nodes) {
       if ((n.op != "Gather" && n.op != "GatherBlockQuantized") || n.in.size() < 2) continue;
-      const ValueId index = behind(n.in[1], {"Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Clip"});
+      const ValueId index =
+          graph_.behind(n.in[1], {"Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Clip"});
       const Value &input = graph_.values[index],
-                  &table = graph_.values[behind(n.in[0], {"Identity", "Cast", "DequantizeLinear", "Transpose"})];
+                  &table = graph_.values[graph_.behind(n.in[0], {"Identity", "Cast", "DequantizeLinear", "Transpose"})];
       if (std::find(graph_.inputs.begin(), graph_.inputs.end(), index) != graph_.inputs.end() &&
           is_integer(input.info.type) && table.constant.present() && table.constant.rank() == 2 &&
           input.name.find("position") == std::string::npos && !names_positions(input.name))
@@ -178,18 +179,6 @@ class Binder {
     }
     return kNoValue;
   }
-  // Where `v` comes from through operators of these names.
-  ValueId behind(ValueId v, std::initializer_list<const char*> ops) const {
-    for (int p = graph_.values[v].producer; p >= 0; p = graph_.values[v].producer) {
-      const Node& n = graph_.nodes[static_cast<size_t>(p)];
-      if (n.in.empty() || n.in[0] == kNoValue ||
-          std::none_of(ops.begin(), ops.end(), [&](const char* op) { return n.op == op; }))
-        break;
-      v = n.in[0];
-    }
-    return v;
-  }
-
   Status bind_ids(ValueId ids) {
     const ValueInfo& info = graph_.values[ids].info;
     if (!is_integer(info.type) || !info.ranked || info.shape.size() != 2)
@@ -348,7 +337,7 @@ class Binder {
   bool is_handed_on(ValueId v) const {
     const std::string suffix = state_suffix(graph_.values[v].name);
     return !suffix.empty() && std::any_of(graph_.outputs.begin(), graph_.outputs.end(), [&](ValueId out) {
-      return state_suffix(graph_.values[out].name) == suffix && behind(out, {"Identity"}) == v;
+      return state_suffix(graph_.values[out].name) == suffix && graph_.behind(out, {"Identity"}) == v;
     });
   }
 

@@ -29,10 +29,7 @@ bool becomes(const Graph& graph, const Users& users, ValueId v, const std::set<s
 
 // An input of three dims or more, or a moved one.
 bool is_moved_state(const Graph& graph, ValueId v) {
-  static const std::set<std::string> moves{"Identity", "Cast",    "Transpose", "Unsqueeze",
-                                           "Squeeze",  "Reshape", "Gather"};
-  for (const Node* n = graph.producer(v); n && n->domain.empty() && moves.count(n->op); n = graph.producer(v))
-    v = n->in[0];
+  v = graph.behind(v, {"Identity", "Cast", "Transpose", "Unsqueeze", "Squeeze", "Reshape", "Gather"});
   const Value& value = graph.values[v];
   return std::find(graph.inputs.begin(), graph.inputs.end(), v) != graph.inputs.end() &&
          dtype_is_float(value.info.type) && value.info.shape.size() >= 3;

@@ -10,12 +10,6 @@
 namespace situ {
 namespace {
 
-std::optional<std::vector<int64_t>> known_integers(const Graph& graph, ValueId v) {
-  const Value& value = graph.values[v];
-  if (value.constant.present()) return value.constant.to_i64();  // however many
-  return known_i64(&value.info, nullptr);
-}
-
 // Places first, first + step .. on one axis.
 struct Places {
   int64_t first = 0, step = 1, count = 1;
@@ -78,7 +72,7 @@ std::optional<Choice> choice_of(const Graph& graph, const Node& n) {
       !graph.values[n.out[0]].info.ranked)
     return std::nullopt;
   const Shape &x = graph.values[n.in[0]].info.shape, &indices = graph.values[n.in[1]].info.shape;
-  const std::optional<std::vector<int64_t>> known = known_integers(graph, n.in[1]);
+  const std::optional<std::vector<int64_t>> known = fixed_integers(graph, n.in[1]);
   if (!known || known->empty() || indices.empty()) return std::nullopt;
   int64_t axis = tuples ? 0 : n.attr_int("axis", 0);
   if (axis < 0) axis += static_cast<int64_t>(x.size());

@@ -11,13 +11,6 @@
 namespace situ {
 namespace {
 
-// Integers that no step changes; empty: others.
-std::vector<int64_t> known_numbers(const Value& v) {
-  if (v.constant.present()) return v.constant.to_i64();
-  if (!v.info.content || !shape_is_const(*v.info.content)) return {};
-  return shape_values(*v.info.content);
-}
-
 // Nothing stands before this axis of a shape: parts along it lie one behind the other.
 bool outermost(const Shape& shape, int64_t axis) {
   if (axis < 0) axis += std::ssize(shape);
@@ -32,14 +25,9 @@ ValueId whole_of(const Graph& graph, const Node& concat) {
     return kNoValue;
   const Node* split = nullptr;
   for (size_t i = 0; i < concat.in.size(); ++i) {
-    ValueId v = concat.in[i];
-    const Node* n = graph.producer(v);
-    while (n && (n->is("Reshape") || n->is("Squeeze") || n->is("Unsqueeze") || n->is("Flatten") || n->is("Identity"))) {
-      v = n->in[0];
-      n = graph.producer(v);
-    }
-    if (!n || !n->is("Split") || (split && n != split) || n->out.size() != concat.in.size() || n->out[i] != v)
-      return kNoValue;
+    const ValueId v = graph.behind(concat.in[i], {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"});
+    const Node* n = graph.producer(v, "Split");
+    if (!n || (split && n != split) || n->out.size() != concat.in.size() || n->out[i] != v) return kNoValue;
     split = n;
   }
   return outermost(graph.values[split->in[0]].info.shape, split->attr_int("axis", 0)) ? split->in[0] : kNoValue;
@@ -50,8 +38,8 @@ bool slices_alike(const Graph& graph, const Node& n, const Node& as) {
   if (!n.is("Slice") || n.in.size() < 4 || n.in.size() != as.in.size()) return false;
   for (size_t i = 1; i < n.in.size(); ++i) {
     if (n.in[i] == kNoValue || as.in[i] == kNoValue) return false;
-    const std::vector<int64_t> a = known_numbers(graph.values[n.in[i]]), b = known_numbers(graph.values[as.in[i]]);
-    if (a.empty() || a != b) return false;
+    const auto a = fixed_integers(graph, n.in[i]), b = fixed_integers(graph, as.in[i]);
+    if (!a || a->empty() || a != b) return false;
   }
   return true;
 }
@@ -75,7 +63,7 @@ std::vector<const Node*> sliced_alike(const Graph& graph, const Node& concat,
     dims[static_cast<size_t>(axis < 0 ? axis + rank : axis)] = Dim(1);
     rest.push_back(std::move(dims));
   }
-  const std::vector<int64_t> axes = known_numbers(graph.values[slices[0]->in[3]]);
+  const std::vector<int64_t> axes = fixed_integers(graph, slices[0]->in[3]).value();
   const bool along = std::any_of(axes.begin(), axes.end(),
                                  [&](int64_t a) { return (a < 0 ? a + rank : a) == (axis < 0 ? axis + rank : axis); });
   if (along || std::any_of(rest.begin(), rest.end(), [&](const Shape& s) { return s != rest[0]; })) return {};

@@ -125,9 +125,9 @@ static int64_t places_used(const Graph& graph, const Users& users, ValueId past,
       if (writes || n.is("Identity")) open.push_back(n.out[0]);
       if (n.is("Identity")) continue;
       const int64_t given = n.attr_int("axis", 0);
-      const Tensor& places = n.has_input(1) ? graph.values[n.in[1]].constant : graph.values[past].constant;
-      if ((!reads && !writes) || (given < 0 ? given + rank : given) != static_cast<int64_t>(axis) || !places.present())
-        return 0;
+      if ((!reads && !writes) || !n.has_input(1)) return 0;
+      const Tensor& places = graph.values[n.in[1]].constant;
+      if ((given < 0 ? given + rank : given) != static_cast<int64_t>(axis) || !places.present()) return 0;
       for (const int64_t at : places.to_i64()) {
         if (at < 0) return 0;
         used = std::max(used, at + 1);

@@ -38,13 +38,7 @@ bool looks_up(const Node& n) {
 
 // What a value is made of by operators that leave elements where they are, or their numbers what they stand for.
 ValueId origin(const Graph& graph, ValueId v) {
-  for (const Node* n = graph.producer(v); n; n = graph.producer(v)) {
-    const bool same = n->is("Reshape") || n->is("Cast") || n->is("Identity") || n->is("Flatten") || n->is("Squeeze") ||
-                      n->is("Unsqueeze") || n->is("DequantizeLinear");
-    if (!same || n->in.empty() || n->in[0] == kNoValue) break;
-    v = n->in[0];
-  }
-  return v;
+  return graph.behind(v, {"Reshape", "Cast", "Identity", "Flatten", "Squeeze", "Unsqueeze", "DequantizeLinear"});
 }
 
 int64_t rows_of(const Graph& graph, ValueId v) {

@@ -15,6 +15,9 @@ constexpr int64_t kLeastPlanned = 64;
 
 }  // namespace
 
+// Texts of a step are all such, or none.
+static bool by_tiles(const TextTokens& text) { return std::ssize(text.ids) >= kEncodedRows; }
+
 // Only what the output needs; inputs that nothing reads are left out by bind_inputs.
 Result<Graph> graph_for_texts(const ImportedModel& model, const std::string& output) {
   Graph graph = model.graph;
@@ -110,7 +113,7 @@ Status TextEncoder::run_group(std::span<const TextTokens> texts, std::span<const
   StepInput step{segments};
   step.wanted = tokens;
   step.rows = rows_.view().data;
-  step.encodes = std::ssize(texts[group[0]].ids) >= kEncodedRows;  // as of all in the group
+  step.encodes = by_tiles(texts[group[0]]);
   SITU_RETURN_IF_ERROR(program_->run(step, ledger_));
   const int64_t rows = by_token_ ? tokens : 1;
   const float* at = rows_.view().as<const float>();
@@ -154,8 +157,7 @@ Status TextEncoder::run(std::span<const TextTokens> texts, const RowsOf& each) {
   for (size_t begin = 0; begin < order.size();) {
     int64_t tokens = std::ssize(texts[order[begin]].ids);
     size_t end = begin + 1;
-    const auto encodes = [&](size_t i) { return std::ssize(texts[order[i]].ids) >= kEncodedRows; };
-    while (one_text().empty() && end < order.size() && encodes(end) == encodes(begin) &&
+    while (one_text().empty() && end < order.size() && by_tiles(texts[order[end]]) == by_tiles(texts[order[begin]]) &&
            static_cast<int64_t>(end - begin) < batch_ &&
            tokens + std::ssize(texts[order[end]].ids) <= std::max(chunk_, longest))
       tokens += std::ssize(texts[order[end++]].ids);
