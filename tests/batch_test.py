@@ -337,15 +337,13 @@ class BodyTest(BatchTest):
         image = {"type": "image_url", "image_url": {"url": "https://a/b.png"}}
         many = {"role": "user", "content": [{"type": "text", "text": "a"}, image]}
         cases = [
-            (chat("a", colour=1), "colour", "unknown_parameter"), (chat("a", prompt="b"), "prompt", "unknown_parameter"), (completion("a", messages=user), "messages", "unknown_parameter"),
             ((CHAT, {}), "messages", "missing_required_parameter"), ((TEXT, {}), "prompt", "missing_required_parameter"), (chat([]), "messages", "invalid_type"), ((CHAT, {"messages": "a"}), "messages", "invalid_type"),
-            (chat([{"role": "robot", "content": "a"}]), "messages[0].role", "invalid_value"), (chat([{"role": "user", "content": "a", "extra": 1}]), "messages[0].extra", "unknown_parameter"),
-            (chat([{"role": "user", "content": "a", "tool_calls": []}]), "messages[0].tool_calls", "unknown_parameter"), (chat([{"role": "user"}]), "messages[0].content", "missing_required_parameter"),
+            (chat([{"role": "robot", "content": "a"}]), "messages[0].role", "invalid_value"), (chat([{"role": "user"}]), "messages[0].content", "missing_required_parameter"),
             (chat([{"role": "user", "content": 1}]), "messages[0].content", "invalid_type"), (chat([{"role": "user", "content": [{"type": "video"}]}]), "messages[0].content[0].type", "invalid_value"),
             (chat([many]), "messages[0].content[1].image_url.url", "invalid_value"), (chat("a", temperature="hot"), "temperature", "invalid_type"), (chat("a", temperature=-0.1), "temperature", "invalid_value"),
             (chat("a", temperature=True), "temperature", "invalid_type"), (chat("a", top_p=1.5), "top_p", "invalid_value"), (chat("a", min_p=-1), "min_p", "invalid_value"), (chat("a", typical_p=0), "typical_p", "invalid_value"),
-            (chat("a", top_k=-1), "top_k", "invalid_value"), (chat("a", top_k=1.5), "top_k", "invalid_type"), (chat("a", max_tokens=0), "max_tokens", "invalid_value"), (chat("a", max_tokens=2**70), "max_tokens", "invalid_type"),
-            (chat("a", max_tokens=2, max_completion_tokens=3), "max_completion_tokens", "invalid_value"), (completion("a", max_completion_tokens=3), "max_completion_tokens", "unknown_parameter"),
+            (chat("a", top_k=-2), "top_k", "invalid_value"), (chat("a", top_k=1.5), "top_k", "invalid_type"), (chat("a", max_tokens=0), "max_tokens", "invalid_value"), (chat("a", max_tokens=2**70), "max_tokens", "invalid_type"),
+            (chat("a", max_tokens=2, max_completion_tokens=3), "max_completion_tokens", "invalid_value"),
             (completion("a", max_tokens=0), "max_tokens", "invalid_value"), (chat("a", n=0), "n", "invalid_value"), (chat("a", n=257), "n", "invalid_value"), (chat("a", n=3, num_beams=2), "n", "invalid_value"),
             (chat("a", n=10, num_beams=30), "n", "invalid_value"), (chat("a", num_beams=2, temperature=1), "temperature", "invalid_value"), (chat("a", num_beams=2, logprobs=True), "logprobs", "invalid_value"),
             (chat("a", num_beams=2, stop="b"), "stop", "invalid_value"), (chat("a", num_beams=2, regex="a"), "regex", "invalid_value"), (chat("a", length_penalty=2), "length_penalty", "invalid_value"),
@@ -357,14 +355,20 @@ class BodyTest(BatchTest):
             (chat("a", logit_bias={"1000": 1}), "logit_bias", "invalid_value"), (chat("a", logit_bias=[1]), "logit_bias", "invalid_type"), (chat("a", presence_penalty=3), "presence_penalty", "invalid_value"),
             (chat("a", frequency_penalty=-3), "frequency_penalty", "invalid_value"), (chat("a", repetition_penalty=0), "repetition_penalty", "invalid_value"), (chat("a", no_repeat_ngram=-1), "no_repeat_ngram", "invalid_value"),
             (chat("a", response_format={"type": "yaml"}), "response_format.type", "invalid_value"), (chat("a", response_format={"type": "json_schema"}), "response_format.json_schema", "invalid_type"),
-            (chat("a", response_format={"type": "text", "more": 1}), "response_format.more", "unknown_parameter"), (chat("a", response_format={"type": "json_schema", "json_schema": {"schema": {"type": "no"}}}), "response_format", "invalid_value"),
+            (chat("a", response_format={"type": "json_schema", "json_schema": {"schema": {"type": "no"}}}), "response_format", "invalid_value"),
             (chat("a", tools=[{"type": "function"}]), "tools", "unsupported_parameter"), (chat("a", tool_choice="required"), "tool_choice", "unsupported_parameter"),
-            (completion("a", suffix="b"), "suffix", "unsupported_parameter"), (completion("a", best_of=1), "best_of", "unsupported_parameter"), (completion([]), "prompt", "invalid_type"), (completion(["a", 1]), "prompt", "invalid_type"),
+            (completion("a", suffix="b"), "suffix", "unsupported_parameter"), (completion("a", best_of=2), "best_of", "unsupported_parameter"), (completion([]), "prompt", "invalid_type"), (completion(["a", 1]), "prompt", "invalid_type"),
             (completion(""), "prompt", "invalid_value"), (completion([[]]), "prompt", "invalid_value"), (completion([1, 1000]), "prompt", "invalid_value"), (completion([-1]), "prompt", "invalid_value"),
             ((CHAT, {"messages": user, "prompt_token_ids": [1]}), "prompt_token_ids", "invalid_value"), ((CHAT, {"prompt_token_ids": []}), "prompt_token_ids", "invalid_type"),
             (chat("a" * 70), "messages", "context_length_exceeded"), (completion([5] * 65), "prompt", "context_length_exceeded"), (chat("a", model=3), "model", "invalid_type"),
-            (chat("a", stream_options={"more": 1}), "stream_options.more", "unknown_parameter"), (chat("a", stream="yes"), "stream", "invalid_type"), (chat("a", chat_template_kwargs=1), "chat_template_kwargs", "invalid_type"),
+            (chat("a", stream="yes"), "stream", "invalid_type"), (chat("a", chat_template_kwargs=1), "chat_template_kwargs", "invalid_type"),
             (chat("a", ignore_eos=1), "ignore_eos", "invalid_type"), (completion("a", echo="yes"), "echo", "invalid_type"), (chat("a", priority="high"), "priority", "invalid_type"),
+            (chat("a", modalities=["text", "audio"]), "modalities", "unsupported_parameter"), (chat("a", functions=[{"name": "f"}]), "functions", "unsupported_parameter"),
+            (chat("a", skip_special_tokens=False), "skip_special_tokens", "unsupported_parameter"), (completion("a", mirostat=2), "mirostat", "unsupported_parameter"), (chat("a", documents=["d"]), "documents", "unsupported_parameter"),
+            (chat("a", echo=True), "echo", "unsupported_parameter"), (chat("a", continue_final_message=True, add_generation_prompt=True), "continue_final_message", "invalid_value"),
+            (chat("a", guided_json="{"), "guided_json", "invalid_value"), (chat("a", guided_choice=[1]), "guided_choice", "invalid_type"), (chat("a", guided_regex="("), "guided_regex", "invalid_value"),
+            (chat("a", structured_outputs={"structural_tag": "x"}), "structured_outputs.structural_tag", "unsupported_parameter"), (chat("a", json_schema={"type": "no"}), "json_schema", "invalid_value"),
+            (chat("a", guided_json={}, regex="a"), "guided_json", "invalid_value"), (chat("a", max_tokens=2, n_predict=3), "n_predict", "invalid_value"), (chat("a", extra_body={"guided_json": {}}), "extra_body", "unsupported_parameter"),
         ]
         answers = self.bodies(*(request for request, _, _ in cases))
         for ((_, body), param, code), (status, answer) in zip(cases, answers):
@@ -374,6 +378,71 @@ class BodyTest(BatchTest):
                 self.assertNotIn(str(self.folder), answer["error"]["message"])
         by_param = {answer["error"]["param"]: answer["error"]["message"] for (_, param, code), (_, answer) in zip(cases, answers) if code == "context_length_exceeded"}
         self.assertRegex(by_param["prompt"], r"\b65\b.*\b64\b")
+
+    def test_names_that_nothing_knows(self):
+        """They change nothing, and the answer tells them; --strict refuses them."""
+        message = {"role": "user", "content": "Hi"}
+        plain, text = self.good(chat("Hi", max_tokens=5), completion("Hi", max_tokens=5))
+        cases = [
+            (chat("Hi", max_tokens=5, colour=1, shape={"a": [[]]}), ["colour", "shape"]), (chat("Hi", max_tokens=5, prompt="b"), ["prompt"]), (chat("Hi", max_tokens=5, reasoning_effort="low"), ["reasoning_effort"]),
+            (chat([{**message, "id": "1", "tool_calls": []}], max_tokens=5), ["messages[0].id", "messages[0].tool_calls"]),
+            (chat([{"role": "user", "content": [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}]}], max_tokens=5), ["messages[0].content[0].cache_control"]),
+            (chat("Hi", max_tokens=5, response_format={"type": "text", "more": 1}, stream_options={"more": 1}), ["response_format.more", "stream_options.more"]),
+            (chat("Hi", max_tokens=5, **{"k" * 63 + "\u00e9": 1, "two\nlines": 1}), ["k" * 63, "two?lines"]),
+            (chat("Hi", max_tokens=5, **{f"k{i}": {"deep": [i]} for i in range(2000)}), [f"k{i}" for i in range(32)]),
+            (completion("Hi", max_tokens=5, messages=[message], max_completion_tokens=3), ["messages", "max_completion_tokens"]),
+        ]
+        for ((url, body), names), answer in zip(cases, self.good(*(request for request, _ in cases))):
+            with self.subTest(names=names[:3]):
+                self.assertEqual(answer["choices"], (plain if url == CHAT else text)["choices"])
+                self.assertEqual(sorted(answer["situ"]["ignored"]), sorted(names))
+        strict = self.batch(lines_of({str(i): request for i, (request, _) in enumerate(cases)}), "--strict")
+        errors = {o["custom_id"]: (o["response"]["status_code"], o["response"]["body"].get("error")) for o in strict}
+        for i, ((_, body), names) in enumerate(cases):
+            with self.subTest(names=names[:3], strict=True):
+                if "reasoning_effort" in body:  # which is known
+                    self.assertEqual(errors[str(i)], (200, None))
+                else:
+                    self.assertEqual((errors[str(i)][0], errors[str(i)][1]["code"]), (400, "unknown_parameter"))
+
+    def test_values_without_effect(self):
+        """What clients of OpenAI, vLLM, llama.cpp and Ollama send at the values that ask for nothing."""
+        neutral = {"top_k": -1, "max_completion_tokens": -1, "n_predict": -1, "parallel_tool_calls": True, "tools": [], "tool_choice": "auto", "functions": [], "function_call": "auto", "modalities": ["text"], "logprobs": False, "top_logprobs": 0,
+                   "safety_identifier": "s", "prediction": None, "n": 1, "length_penalty": 1, "repetition_penalty": 1, "min_p": 0, "use_beam_search": False, "skip_special_tokens": True, "spaces_between_special_tokens": True,
+                   "include_stop_str_in_output": False, "add_generation_prompt": True, "add_special_tokens": False, "continue_final_message": False, "echo": False, "documents": [], "bad_words": [], "logit_bias": {}, "stop": [], "seed": -1,
+                   "guided_choice": [], "guided_json": None, "chat_template_kwargs": {}, "request_id": "r", "cache_prompt": True, "id_slot": -1, "n_keep": 0, "mirostat": 0, "mirostat_tau": 5.0, "dry_multiplier": 0.0, "dynatemp_range": 0,
+                   "xtc_probability": 0, "typical_p": 1, "repeat_penalty": 1, "repeat_last_n": 64, "samplers": ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"], "n_probs": 0, "lora": [],
+                   "timings_per_token": False, "keep_alive": "5m", "format": "", "service_tier": "auto", "store": False}
+        plain, same, text, other = self.good(chat("Hi", max_tokens=5), chat("Hi", max_tokens=5, **{k: v for k, v in neutral.items() if k not in ("max_completion_tokens", "n_predict")}),
+                                             completion("Hi"), completion("Hi", max_tokens=-1, best_of=1, suffix="", logprobs=False, echo=False, top_k=-1, add_special_tokens=True))
+        self.assertEqual(plain["choices"], same["choices"])
+        self.assertEqual(text["choices"], other["choices"])
+        self.assertNotIn("ignored", {**same["situ"], **other["situ"]})
+        self.good(chat("Hi", **{k: v for k, v in neutral.items() if k != "top_logprobs"}))
+
+    def test_json_in_every_spelling(self):
+        schema = {"type": "object", "properties": {"c": {"enum": ["t"]}}, "required": ["c"], "additionalProperties": False}
+        spellings = [{"guided_json": schema}, {"guided_json": json.dumps(schema)}, {"json_schema": schema}, {"structured_outputs": {"json": schema}}, {"structured_outputs": {"json": json.dumps(schema), "regex": None}}, {"format": schema},
+                     {"response_format": {"type": "json_object", "schema": schema}}, {"response_format": {"type": "json_schema", "schema": schema}}, {"response_format": {"type": "json_object"}, "guided_json": schema},
+                     {"guided_json": schema, "response_format": {"type": "json_object"}}, {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {**schema, "additionalProperties": True}, "strict": False}}, "max_tokens": 1},
+                     {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": {k: v for k, v in schema.items() if k != "additionalProperties"}}}}]
+        for fields, answer in zip(spellings, self.good(*(chat("a", **{"max_tokens": 40, **fields}) for fields in spellings))):
+            with self.subTest(fields=fields):
+                if fields.get("max_tokens") != 1:
+                    self.assertEqual(json.loads(answer["choices"][0]["message"]["content"]), {"c": "t"})
+        choice, regex, same = self.good(chat("a", guided_choice=["a.b", "(c"], max_tokens=9), chat("a", guided_regex="[xy]", max_tokens=9), chat("a", structured_outputs={"choice": ["a.b", "(c"]}, max_tokens=9))
+        self.assertIn(choice["choices"][0]["message"]["content"], ("a.b", "(c"))
+        self.assertEqual(same["choices"], choice["choices"])
+        self.assertIn(regex["choices"][0]["message"]["content"], ("x", "y"))
+
+    def test_the_last_message_goes_on(self):
+        turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo"}]
+        begun, = self.good(chat(turns, max_tokens=4, continue_final_message=True))
+        same, = self.good(chat(turns, max_tokens=4, continue_final_message=True, add_generation_prompt=False))
+        open_, = self.good(chat(turns, max_tokens=4, add_generation_prompt=False))
+        self.assertEqual(begun["choices"], same["choices"])
+        self.assertLess(begun["usage"]["prompt_tokens"], open_["usage"]["prompt_tokens"])
+        self.assertFalse(begun["choices"][0]["message"]["content"].startswith("Yo"))
 
     def test_accepted_and_null(self):
         plain, same = self.good(chat("Hi", max_tokens=5), chat("Hi", max_tokens=5, user="u", store=True, metadata={"a": "b"}, service_tier="auto", prompt_cache_key="k", temperature=None, tools=None, colour=None,

@@ -440,7 +440,8 @@ class AnswerTest(ServeCase):
         for path, methods in document["paths"].items():
             body = methods.get("post", {}).get("requestBody")
             for field, schema in body["content"]["application/json"]["schema"]["properties"].items() if body else ():
-                what = schema["description"].removeprefix("Accepted without effect. ").removeprefix("Refused. ").replace("|", "\\|")
+                what = schema["description"].removeprefix("Accepted without effect. ").removeprefix("Refused. ").removeprefix("Refused but for what x-neutral lists. ").replace("|", "\\|")
+                what += f" (no effect: {', '.join(f'`{json.dumps(v)}`' for v in schema['x-neutral'])})" if "x-neutral" in schema else ""
                 calls.setdefault((field, schema["x-use"], what), []).append(path.removeprefix("/v1").removeprefix("/").removesuffix("/completions"))
         rows = [f"| `{field}` | {', '.join(paths)} | {use} | {what} |" for (field, use, what), paths in calls.items()]
         self.documented("server.md", "fields", ["| field | of | | what it does, or why it is refused |", "|---|---|---|---|", *rows])

@@ -108,7 +108,7 @@ struct GenerateOptions {
   // step: the same answer in fewer steps where a text repeats itself. Less than the tokens of which a step gives
   // logits, 64 where there is memory; 0: off. Not with beams.
   int64_t prompt_lookup = 0;
-  // The same, but guessed by LoadOptions::draft.
+  // The same, but guessed by LoadOptions::draft, and while at most 4 answers of the model run.
   int64_t draft_tokens = 0;
 
   bool report_perplexity = false;   // of the answer's tokens; not with beams

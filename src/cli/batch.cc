@@ -314,7 +314,7 @@ Status Batch::take_line(const Lines::Line& line) {
     return refuse(id, custom_id, wrong(400, "body", "body should be an object", missing_or("body")));
   if (inside) return refuse(id, custom_id, *inside);
   if (embeds) return embed(id, custom_id, body);
-  serve::OrFault<serve::Asked> asked = serve::read_body(*route, body, model_);
+  serve::OrFault<serve::Asked> asked = serve::read_body(*route, body, model_, {nullptr, a_.strict});
   if (const Fault* fault = std::get_if<Fault>(&asked)) return refuse(id, custom_id, *fault);
   auto live = std::make_unique<Live>();
   live->id = id;
@@ -332,7 +332,7 @@ Status Batch::embed(const std::string& id, const std::optional<std::string>& cus
   if (const Fault* fault = std::get_if<Fault>(&name)) return refuse(id, custom_id, *fault);
   const std::string& given = std::get<std::string>(name);
   int64_t tokens = 0;
-  serve::OrFault<Json> answer = serve::answer_embeddings(model_, body, given.empty() ? model_name_ : given, &tokens);
+  serve::OrFault<Json> answer = serve::answer_embeddings(model_, body, given.empty() ? model_name_ : given, a_.strict, &tokens);
   if (const Fault* fault = std::get_if<Fault>(&answer)) return refuse(id, custom_id, *fault);
   return put(id, custom_id, 200, std::move(std::get<Json>(answer)));
 }

@@ -91,6 +91,7 @@ int perplexity(const PerplexityArguments& arguments);
 struct BatchArguments : LoadArguments {
   std::string input, output = "-", stats;  // "-": standard input or output
   bool resume = false;
+  bool strict = false;  // names that no body knows are refused
   int64_t max_running = 64;
   PrefixReuse reuse = PrefixReuse::kPrompts;
 };

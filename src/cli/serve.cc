@@ -93,6 +93,7 @@ Result<serve::ServeOptions> options_of(const ServeArguments& a) {
   o.queue = a.queue;
   o.json_log = a.log == "json";
   o.insecure = a.insecure;
+  o.strict = a.strict;
   o.prefix_cache = a.reuse;
   o.limits = a.limits;
   const Result<int64_t> memory = parse_memory(a.memory);

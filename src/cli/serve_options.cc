@@ -77,6 +77,7 @@ void add_serve_options(CLI::App& command, ServeArguments& a) {
   command.add_option("--log", a.log, "A line a request on standard error: text or json")
       ->check(CLI::IsMember({"text", "json"}));
   command.add_flag("--insecure", a.insecure, "Listen at any address without keys");
+  command.add_flag("--strict", a.strict, "Refuse names that no body knows, in place of ignoring them");
   command.add_option("--draft", a.draft, "A smaller model with the same tokens, which guesses");
   add_load_options(command, a);
   command.get_option("--memory")->description("Budget of all models for weights, arena and state, e.g. 2GiB");

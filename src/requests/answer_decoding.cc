@@ -6,6 +6,13 @@
 #include "requests/scheduler.h"
 
 namespace situ {
+namespace {
+
+// A draft takes steps of its own for each answer, and a step of several answers costs little more than one of one: with
+// more answers than these their rows are worth more than the guesses.
+constexpr int64_t kMostAnswersOfDraft = 4;
+
+}  // namespace
 
 AnswerDecoding::AnswerDecoding(Served& served, Opening opening, std::vector<AnswerRules> rules, int64_t guesses,
                                bool by_draft)
@@ -77,9 +84,10 @@ void AnswerDecoding::guess(Branch& b) {
   if (b.guessed) return;
   const std::span<const int64_t> ids = b.answer.ids();
   const int64_t length = b.strand.length();
+  const bool few = !b.draft || served_.running + std::ssize(branches_) - 1 <= kMostAnswersOfDraft;
   const int64_t most =
       std::min({b.count.now(), std::min(served_.context_length - length, b.answer.left()) - 1,
-                served_.most_guesses(length), served_.rows_of_one() - 1, no_guesses_ ? int64_t{0} : guesses_});
+                served_.most_guesses(length), served_.rows_of_one() - 1, no_guesses_ || !few ? int64_t{0} : guesses_});
   std::span<const int64_t> guess;
   if (b.draft) {
     if (b.draft->at_work()) return;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/context_words.h"
 #include "base/out_of_memory.h"
 
 namespace situ {
@@ -20,9 +21,7 @@ Status Served::check(std::span<const int64_t> tokens, int64_t length) const {
   SITU_RETURN_IF_ERROR(check_ids(tokens));
   const int64_t total = length + static_cast<int64_t>(tokens.size());
   if (total > context_length)
-    return Status::error(Code::kContextExceeded, file + ": a prompt of " + std::to_string(total) +
-                                                     " tokens does not fit the context of " +
-                                                     std::to_string(context_length));
+    return Status::error(Code::kContextExceeded, file + ": " + context_words(context_length, total));
   return Status::ok();
 }
 

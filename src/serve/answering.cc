@@ -138,15 +138,18 @@ void Answering::account() {
 // Of the whole answer; rates are of all its choices.
 Json Answering::timings() const {
   double prompt_ms = 0, predicted_ms = 0, copied = 0;
+  int64_t guessed = 0, accepted = 0;
   for (const std::optional<Generation>& result : answer_->results()) {
     const Generation& g = *result;
     const auto tokens = static_cast<double>(g.output_ids.size());
     prompt_ms = std::max(prompt_ms, g.prefill_ms + g.encode_ms);
     predicted_ms = std::max(predicted_ms, g.decode_ms_per_token * std::max(0.0, tokens - 1));
     copied += g.bytes_copied_per_token * tokens;
+    guessed += g.guessed_tokens;
+    accepted += g.accepted_tokens;
   }
   const int64_t fed = call_.prompt_tokens - call_.cached_tokens;
-  return {{"cache_n", call_.cached_tokens},
+  Json timings = {{"cache_n", call_.cached_tokens},
           {"prompt_n", fed},
           {"prompt_ms", prompt_ms},
           {"prompt_per_second", rate(fed, prompt_ms)},
@@ -155,6 +158,11 @@ Json Answering::timings() const {
           {"predicted_per_second", rate(call_.answer_tokens, predicted_ms)},
           {"queue_ms", call_.queue_ms.value_or(0)},
           {"bytes_copied", static_cast<int64_t>(copied + 0.5)}};
+  if (guessed > 0) {
+    timings["draft_n"] = guessed;
+    timings["draft_n_accepted"] = accepted;
+  }
+  return timings;
 }
 
 }  // namespace situ::serve

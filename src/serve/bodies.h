@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -11,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "serve/ignored.h"
 #include "situ/model.h"
 
 namespace situ::serve {
@@ -36,27 +39,38 @@ using OrFault = std::variant<T, Fault>;
 class BodyReader;
 // Fields of the two bodies: the parser is made of this table, and whoever describes the bodies reads it.
 struct BodyField {
-  // Used: what is asked for; an option: how it is answered; accepted: without effect.
-  enum class Use { kUsed, kOption, kAccepted, kRefused };
+  // kUsed: what is asked for. kOption: how it is answered. kAccepted: no effect at any value. kRefused: no effect at
+  // neutral values, refused at others, since another answer is asked for. kTemplate: a variable of the chat template,
+  // without effect where the template does not read it.
+  enum class Use { kUsed, kOption, kAccepted, kRefused, kTemplate };
   const char* name;
   int routes;  // Route::kChat | Route::kCompletions
   Use use;
   const char* schema;  // JSON schema of its values but for null, which is as if it were absent; "{}": any
   const char* what;    // what it does, or why it is refused
   void (*read)(BodyReader&, const char* name, const Json& value) = nullptr;  // of what is used, options too
+  const char* neutral = "[]";                                                // a list of values without effect
 };
 std::span<const BodyField> body_fields();
+// Null: the body does not know the name.
+const BodyField* body_field(Route route, std::string_view name);
+// Whether the value is one of those that have no effect.
+bool is_neutral(const BodyField& field, const Json& value);
 
 // JSON text to an object. Fault: it is none (code "invalid_json"), nested too deep, has too many values, or has one
 // that nothing can hold: half of a surrogate pair, a number that is too large. `inside`: set for such a value; then the
-// object has U+FFFD or null in its place. Null: not wanted.
-OrFault<Json> parse_body(std::string_view text, std::optional<Fault>* inside = nullptr);
+// object has U+FFFD or null in its place. Null: not wanted. `skips`: keys whose values are not wanted (parse_ordered).
+OrFault<Json> parse_body(std::string_view text, std::optional<Fault>* inside = nullptr,
+                         const std::function<bool(std::string_view key)>& skips = nullptr);
+// A field of this name changes nothing, whatever it has.
+bool has_no_effect(Route route, std::string_view name);
 // body.model; "": there is none. Fault: it is no string.
 OrFault<std::string> model_of(const Json& body);
 
 class MediaFiles;
 struct BodyRules {
   MediaFiles* files = nullptr;  // that bytes_of_media() has read for images by file: URLs; null: there are none
+  bool strict = false;          // names that no body knows are refused (`unknown_parameter`), not ignored
 };
 
 // A body that was understood.
@@ -72,8 +86,10 @@ struct Asked {
   std::optional<int64_t> prompt_logprobs;
   bool echo = false;
   const Model* by = nullptr;         // that it was read for
-  std::vector<std::string> options;  // fields of options that the body has
-  std::string prompt_field = {};     // that has the prompt, or should have it
+  // The field that says an option, by the option's name in GenerateOptions.
+  std::map<std::string, std::string> fields_of_options;
+  std::string prompt_field = {};  // that has the prompt, or should have it
+  Ignored ignored;
 };
 OrFault<Asked> read_body(Route route, const Json& body, const Model& model, const BodyRules& rules = {});
 

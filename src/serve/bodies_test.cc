@@ -138,6 +138,37 @@ TEST(Bodies, BytesOfHalfACharacter) {
   EXPECT_EQ(content[1]["bytes"], Json::array({0xA9}));
 }
 
+// Tokens that are parts of characters are told apart in maps by text, each with its own number.
+TEST(Bodies, AlternativesOfHalfACharacter) {
+  Model model = load();
+  const Json body = std::get<Json>(
+      parse_body(R"({"prompt": [4], "max_tokens": 3, "logprobs": 8, "echo": true, "temperature": 0})"));
+  const Asked asked = std::get<Asked>(read_body(Route::kCompletions, body, model));
+  const Result<Generation> g = model.submit(asked.requests[0])->result();
+  const Json logprobs = answer_body(model, asked, {}, {&*g, 1})["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs["tokens"], Json::parse(R"(["e", "f", "bytes:\\xc3", "bytes:\\xa9"])"));
+  for (size_t i = 1; i < 4; ++i) {
+    const Json& top = logprobs["top_logprobs"][i];
+    EXPECT_EQ(top.size(), 8u);
+    EXPECT_EQ(top[logprobs["tokens"][i].get<std::string>()], logprobs["token_logprobs"][i]);
+  }
+}
+
+// The field whose option is refused is named by the check that refuses it, whatever words its message has.
+TEST(Bodies, TheFieldOfAnOption) {
+  Model model = load();
+  const auto param = [&](const char* text) {
+    const Asked asked = std::get<Asked>(read_body(Route::kChat, std::get<Json>(parse_body(text)), model));
+    const Result<Ticket> ticket = model.submit(asked.requests[0]);
+    return ticket.is_ok() ? "" : fault_of(asked, ticket.status()).param;
+  };
+  EXPECT_EQ(param(R"({"prompt_token_ids": [0], "stop_token_ids": [99], "stop": "top_p"})"), "stop_token_ids");
+  EXPECT_EQ(param(R"({"prompt_token_ids": [0], "num_beams": 2, "guided_regex": "a"})"), "guided_regex");
+  EXPECT_EQ(param(R"({"prompt_token_ids": [0], "n_predict": 2, "min_tokens": 3})"), "n_predict");
+  EXPECT_EQ(param(R"({"prompt_token_ids": [0], "structured_outputs": {"regex": "("}})"), "structured_outputs.regex");
+  EXPECT_EQ(param(R"({"prompt_token_ids": [0], "format": {"type": "no"}})"), "format");
+}
+
 // More tokens than the context has are as many as it leaves, whatever the number.
 TEST(Bodies, AnyNumberOfTokens) {
   Model model = load();
@@ -273,6 +304,7 @@ TEST(Bodies, TheTableIsJson) {
     EXPECT_TRUE(names.insert(f.name).second) << f.name;
     EXPECT_TRUE(Json::parse(f.schema, nullptr, false).is_object()) << f.name;
     EXPECT_EQ(f.read != nullptr, f.use == BodyField::Use::kUsed || f.use == BodyField::Use::kOption) << f.name;
+    EXPECT_TRUE(Json::parse(f.neutral, nullptr, false).is_array()) << f.name;
     EXPECT_TRUE(f.routes >= 1 && f.routes <= 3) << f.name;
   }
 }

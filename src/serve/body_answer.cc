@@ -84,6 +84,7 @@ Json BodyAnswer::whole() const {
 
 std::vector<Json> BodyAnswer::last_pieces() {
   if (asked_.include_usage) last_.push_back(stream_->usage());
+  if (!last_.empty()) asked_.ignored.tell(last_.back());
   return std::move(last_);
 }
 

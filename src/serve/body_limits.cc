@@ -28,7 +28,7 @@ class Check {
     };
     const auto tokens = [&](const Json& value) { return value.is_array() && !value.empty() && value[0].is_number(); };
     refuse("", depth_of(body_), &Limits::json_depth);
-    const Json &messages = at("messages"), &stop = at("stop"), &format = at("response_format");
+    const Json &messages = at("messages"), &stop = at("stop");
     refuse("messages", sized(messages), &Limits::messages);
     for (const char* name : {"prompt", "input"})
       if (!tokens(at(name))) refuse(name, sized(at(name)), &Limits::texts);
@@ -38,10 +38,11 @@ class Check {
     if (stop.is_array())
       for (const Json& text : stop) refuse("stop", bytes_of(text), &Limits::stop_bytes);
     for (const char* name : {"logit_bias", "stop_token_ids"}) refuse(name, sized(at(name)), &Limits::token_rules);
-    for (const char* name : {"regex", "grammar"}) refuse(name, bytes_of(at(name)), &Limits::grammar_bytes);
-    if (format.is_object()) {
-      refuse("response_format", std::ssize(json_text(format)), &Limits::grammar_bytes);
-    }
+    for (const char* name : {"regex", "grammar", "guided_regex"}) refuse(name, bytes_of(at(name)), &Limits::grammar_bytes);
+    for (const char* name :
+         {"response_format", "guided_json", "guided_choice", "structured_outputs", "json_schema", "format"})
+      if (const Json& value = at(name); value.is_structured() || value.is_string())
+        refuse(name, std::ssize(json_text(value)), &Limits::grammar_bytes);
     media(messages);
     return fault_;
   }

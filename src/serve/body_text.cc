@@ -1,4 +1,5 @@
 // Bodies as texts: what can be said of them without a model.
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -7,10 +8,11 @@
 
 #include "serve/body_reader.h"
 #include "text/json_file.h"
+#include "text/ordered_json.h"
 
 namespace situ::serve {
 
-constexpr int64_t kMostKeys = 2048;  // of one object: each is compared with those before it
+constexpr int64_t kMostKeys = 2048;  // of one object
 
 std::string shown(const Json& value) {
   constexpr size_t kMost = 100;
@@ -88,36 +90,42 @@ Mended mend(std::string_view text) {
 
 Fault no_json(const std::string& why) { return {400, why, "invalid_request_error", "", "invalid_json"}; }
 
-OrFault<Json> parse_object(std::string_view text, std::string* why_mended) {
-  try {
-    Json json = Json::parse(text);
-    if (json.is_object()) return json;
-    return no_json("the body should be a JSON object, is " + std::string(json.type_name()));
-  } catch (const Json::exception& e) {
-    const Mended mended = why_mended ? mend(text) : Mended();
-    if (!mended.why.empty())
-      if (OrFault<Json> json = parse_object(mended.text, nullptr); std::holds_alternative<Json>(json)) {
-        *why_mended = mended.why;
-        return json;
-      }
-    const auto* unread = dynamic_cast<const Json::parse_error*>(&e);
-    return no_json("the body is not JSON: " + (unread ? "byte " + std::to_string(unread->byte) + " cannot be read"
-                                                      : std::string("a number in it is too large")));
+using Skips = std::function<bool(std::string_view)>;
+
+OrFault<Json> parse_object(std::string_view text, std::string* why_mended, const Skips& skips) {
+  std::variant<Json, JsonFault> read = parse_ordered(text, skips);
+  if (Json* json = std::get_if<Json>(&read)) {
+    if (json->is_object()) return std::move(*json);
+    return no_json("the body should be a JSON object, is " + std::string(json->type_name()));
   }
+  const Mended mended = why_mended ? mend(text) : Mended();
+  if (!mended.why.empty())
+    if (OrFault<Json> json = parse_object(mended.text, nullptr, skips); std::holds_alternative<Json>(json)) {
+      *why_mended = mended.why;
+      return json;
+    }
+  const JsonFault& fault = std::get<JsonFault>(read);
+  return no_json("the body is not JSON: " + (fault.too_large ? std::string("a number in it is too large")
+                                                             : "byte " + std::to_string(fault.byte) + " cannot be read"));
 }
 
 }  // namespace
 
-OrFault<Json> parse_body(std::string_view text, std::optional<Fault>* inside) {
+OrFault<Json> parse_body(std::string_view text, std::optional<Fault>* inside, const Skips& skips) {
   if (const Status checked = check_json(text, "the body", kMostKeys); !checked.is_ok())
     return no_json(checked.message());
   std::string why;
-  OrFault<Json> json = parse_object(text, &why);
+  OrFault<Json> json = parse_object(text, &why, skips);
   if (why.empty()) return json;
   const Fault fault = no_json("the body is not JSON: " + why);
   if (!inside) return fault;
   *inside = fault;
   return json;
+}
+
+bool is_neutral(const BodyField& field, const Json& value) {
+  const Json neutral = Json::parse(field.neutral);
+  return std::find(neutral.begin(), neutral.end(), value) != neutral.end();
 }
 
 OrFault<std::string> model_of(const Json& body) {

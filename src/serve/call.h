@@ -47,6 +47,8 @@ struct Call : std::enable_shared_from_this<Call> {
   std::shared_ptr<Call> next_woken;  // who does behind it: waking somebody takes no memory
   bool finished = false;             // the answers' thread has forgotten it
 
+  Ignored ignored;  // names of the body that change nothing
+
   // For the log and metrics.
   std::string model, finish;
   int status = 0;

@@ -128,9 +128,11 @@ Fault fault_at(Model& model, const Status& status, size_t number) {
   return {500, message, "server_error", "", "model_failed"};
 }
 
-Json answer(Model& model, const Json& body, const std::string& model_name, int64_t* tokens,
+Json answer(Model& model, const Json& body, const std::string& model_name, bool strict, int64_t* tokens,
             const std::function<bool()>& stopped) {
-  if (std::optional<Fault> unknown = unknown_field(*small_body(kEmbeddingsUrl), body)) throw std::move(*unknown);
+  Ignored ignored;
+  if (std::optional<Fault> wrong = check_fields(*small_body(kEmbeddingsUrl), body, strict, ignored))
+    throw std::move(*wrong);
   const Inputs inputs = read(body);
   Json data = Json::array(), cut = Json::array();
   *tokens = 0;
@@ -161,14 +163,15 @@ Json answer(Model& model, const Json& body, const std::string& model_name, int64
                 {"model", model_name},
                 {"usage", {{"prompt_tokens", *tokens}, {"total_tokens", *tokens}}}};
   if (!cut.empty()) whole["situ"] = {{"cut", std::move(cut)}};
+  ignored.tell(whole);
   return whole;
 }
 
 }  // namespace
 
-OrFault<Json> answer_embeddings(Model& model, const Json& body, const std::string& model_name, int64_t* tokens,
-                                const std::function<bool()>& stopped) try {
-  return answer(model, body, model_name, tokens, stopped);
+OrFault<Json> answer_embeddings(Model& model, const Json& body, const std::string& model_name, bool strict,
+                                int64_t* tokens, const std::function<bool()>& stopped) try {
+  return answer(model, body, model_name, strict, tokens, stopped);
 } catch (const Fault& fault) {
   return fault;
 }

@@ -3,30 +3,25 @@
 #include "pipelines/read_prompt.h"
 #include "serve/body_reader.h"
 #include "serve/media_files.h"
+#include "text/json_file.h"
 
 namespace situ::serve {
 namespace {
-
-struct Key {
-  const char *name, *roles;  // roles: first letters; "": all
-};
-// refusal and annotations are OpenAI's, and come back in histories; they are not shown to the model.
-constexpr Key kKeys[] = {{"role", ""},          {"content", ""},     {"name", ""},
-                         {"tool_call_id", "t"}, {"tool_calls", "a"}, {"reasoning_content", "a"},
-                         {"refusal", "a"},      {"annotations", "a"}};
 
 class MessageReader {
  public:
   explicit MessageReader(BodyReader& reader) : r_(reader) {}
 
   Prompt read(const Json& messages);
-  std::string text(const Json& messages, bool add_generation_prompt);
+  std::string text(const Json& messages);
 
  private:
   std::optional<Prompt> conversation(const Json& messages);
+  std::string variables() const;
   void read_message(const Json& message, const std::string& where);
   void read_content(const Json& content, const std::string& where);
-  bool check_keys(const Json& object, const std::string& where, std::initializer_list<const char*> known);
+  void read_key(const std::string& key, const Json& value, const std::string& where, Json& more);
+  void ignore_others(const Json& object, const std::string& where, std::initializer_list<const char*> known);
   void read_image(const Json& part, const std::string& where);
   std::optional<std::vector<uint8_t>> bytes_of_url(const std::string& url, const std::string& where);
   std::optional<std::vector<uint8_t>> bytes_of_file(const std::string& url, const std::string& where);
@@ -39,16 +34,12 @@ class MessageReader {
   bool media_ = false;  // there are images or sounds
 };
 
-// Refuses other keys, but for null values.
-bool MessageReader::check_keys(const Json& object, const std::string& where, std::initializer_list<const char*> known) {
-  for (const auto& [key, value] : object.items()) {
-    const bool is_known = std::any_of(known.begin(), known.end(), [&](const char* k) { return key == k; });
-    if (is_known || value.is_null()) continue;
-    const std::string here = where + "." + one_line(key.substr(0, 100));
-    r_.refuse(here, "unknown parameter: '" + here + "'", "unknown_parameter");
-    return false;
-  }
-  return true;
+// Other keys are ignored, and null values are as if they were absent.
+void MessageReader::ignore_others(const Json& object, const std::string& where,
+                                  std::initializer_list<const char*> known) {
+  for (const auto& [key, value] : object.items())
+    if (!value.is_null() && std::none_of(known.begin(), known.end(), [&](const char* k) { return key == k; }))
+      r_.ignore(where + "." + key);
 }
 
 void MessageReader::read_calls(const Json& calls, const std::string& where) {
@@ -57,9 +48,8 @@ void MessageReader::read_calls(const Json& calls, const std::string& where) {
     const std::string here = where + "[" + std::to_string(i) + "]";
     const Json function = calls[i].is_object() ? calls[i].value("function", Json()) : Json();
     if (!function.is_object()) return r_.refuse_type(here, calls[i], "a call of a function");
-    if (!check_keys(calls[i], here, {"id", "type", "function", "index"}) ||
-        !check_keys(function, here + ".function", {"name", "arguments"}))
-      return;
+    ignore_others(calls[i], here, {"id", "type", "function", "index"});
+    ignore_others(function, here + ".function", {"name", "arguments"});
     const Json type = calls[i].value("type", Json());
     if (!type.is_null() && type != "function")
       return r_.refuse(here + ".type", here + ".type should be function, is " + shown(type));
@@ -106,7 +96,7 @@ std::optional<std::vector<uint8_t>> MessageReader::bytes_of_url(const std::strin
 
 void MessageReader::read_image(const Json& part, const std::string& where) {
   const Json image = part.value("image_url", Json());
-  if (image.is_object() && !check_keys(image, where + ".image_url", {"url", "detail"})) return;
+  if (image.is_object()) ignore_others(image, where + ".image_url", {"url", "detail"});
   const Json url = image.is_object() ? image.value("url", Json()) : image;
   if (!url.is_string()) return r_.refuse_type(where + ".image_url.url", url, "a data: URL");
   if (std::optional<std::vector<uint8_t>> bytes =
@@ -117,7 +107,7 @@ void MessageReader::read_image(const Json& part, const std::string& where) {
 // {"data": base64, "format"}; what the bytes are is told by themselves.
 void MessageReader::read_sound(const Json& part, const std::string& where) {
   const Json audio = part.value("input_audio", Json());
-  if (audio.is_object() && !check_keys(audio, where + ".input_audio", {"data", "format"})) return;
+  if (audio.is_object()) ignore_others(audio, where + ".input_audio", {"data", "format"});
   const Json data = audio.is_object() ? audio.value("data", Json()) : Json();
   if (!data.is_string()) return r_.refuse_type(where + ".input_audio.data", data, "a base64 text");
   std::optional<std::vector<uint8_t>> bytes = from_base64(data.get_ref<const std::string&>());
@@ -134,12 +124,16 @@ void MessageReader::read_content(const Json& content, const std::string& where) 
   for (size_t i = 0; i < content.size() && !r_.fault; ++i) {
     const Json& part = content[i];
     const std::string here = where + "[" + std::to_string(i) + "]";
+    if (part.is_string()) {
+      parts.push_back(Part::of_text(part.get<std::string>()));
+      continue;
+    }
     const Json type = part.is_object() ? part.value("type", Json()) : Json();
     const bool text = type == "text" || type == "refusal", image = type == "image_url", sound = type == "input_audio";
     if (!text && !image && !sound)
       return r_.refuse(here + ".type", here + ".type should be text, image_url or input_audio, is " + shown(type));
     const std::string key = type.get<std::string>();
-    if (!check_keys(part, here, {"type", key.c_str()})) return;
+    ignore_others(part, here, {"type", key.c_str()});
     media_ = media_ || !text;
     if (image) read_image(part, here);
     if (sound) read_sound(part, here);
@@ -150,6 +144,28 @@ void MessageReader::read_content(const Json& content, const std::string& where) 
   }
 }
 
+// What the template does not read changes nothing, and is told.
+void MessageReader::read_key(const std::string& key, const Json& value, const std::string& where, Json& more) {
+  Message& turn = messages_.back();
+  const bool assistant = turn.role == "assistant";
+  std::string* const text = key == "name"                               ? &turn.name
+                            : key == "tool_call_id" && turn.role == "tool" ? &turn.tool_call_id
+                            : key == "reasoning_content" && assistant     ? &turn.reasoning
+                                                                          : nullptr;
+  if (key == "content") return read_content(value, where);
+  if (text && !value.is_string()) return r_.refuse_type(where, value, "a string");
+  if (key == "tool_calls" && assistant) read_calls(value, where);
+  if (text) *text = value.get<std::string>();
+  // The name that reasoning has elsewhere.
+  const bool reasoning = key == "reasoning" && assistant && value.is_string() && r_.template_reads("reasoning_content");
+  if (reasoning && turn.reasoning.empty()) turn.reasoning = value.get<std::string>();
+  const bool read = r_.template_reads(key);
+  if (read && !text && key != "tool_calls")
+    more[key] = value;
+  else if (!read && !reasoning)
+    r_.ignore(where);
+}
+
 void MessageReader::read_message(const Json& message, const std::string& where) {
   if (!message.is_object()) return r_.refuse_type(where, message, "an object");
   Json role = message.value("role", Json());
@@ -158,28 +174,29 @@ void MessageReader::read_message(const Json& message, const std::string& where) 
     return r_.refuse(where + ".role",
                      where + ".role should be system, developer, user, assistant or tool, is " + shown(role));
   Message& turn = messages_.emplace_back(Message{role.get<std::string>(), {}});
-  const char first = turn.role[0];
+  Json more = Json::object();  // keys that nobody here knows, and the template reads
   for (const auto& [key, value] : message.items()) {
-    if (value.is_null()) continue;
-    const std::string here = where + "." + one_line(key.substr(0, 100));
-    const auto known = std::find_if(std::begin(kKeys), std::end(kKeys), [&](const Key& k) {
-      return key == k.name && (*k.roles == 0 || *k.roles == first);
-    });
-    if (known == std::end(kKeys)) return r_.refuse(here, "unknown parameter: '" + here + "'", "unknown_parameter");
-    std::string* const text = key == "name"                ? &turn.name
-                              : key == "tool_call_id"      ? &turn.tool_call_id
-                              : key == "reasoning_content" ? &turn.reasoning
-                                                           : nullptr;
-    if (key == "content") read_content(value, here);
-    if (key == "tool_calls") read_calls(value, here);
-    if (text && !value.is_string()) return r_.refuse_type(here, value, "a string");
-    if (text) *text = value.get<std::string>();
+    if (!value.is_null() && key != "role") read_key(key, value, where + "." + key, more);
     if (r_.fault) return;
   }
+  if (!more.empty()) turn.more_json = json_text(more);
   const auto has = [&](const char* key) { return message.contains(key) && !message[key].is_null(); };
   const bool may_be_empty = has("tool_calls") || has("refusal");
   if (message.value("content", Json()).is_null() && !may_be_empty)
     r_.refuse(where + ".content", where + ".content is missing", "missing_required_parameter");
+}
+
+// Of the chat template: fields of the body that it reads, then chat_template_kwargs, which win.
+std::string MessageReader::variables() const {
+  Json all = Json::object();
+  for (const BodyField& f : body_fields()) {
+    const bool variable = f.use == BodyField::Use::kTemplate || f.name == std::string_view("documents");
+    if (const Json* value = variable ? r_.find(f.name) : nullptr; value && r_.template_reads(f.name))
+      all[f.name] = *value;
+  }
+  if (const Json* given = r_.find("chat_template_kwargs"))
+    for (const auto& [name, value] : given->items()) all[name] = value;
+  return all.empty() ? "" : json_text(all);
 }
 
 std::optional<Prompt> MessageReader::conversation(const Json& messages) {
@@ -203,7 +220,8 @@ std::optional<Prompt> MessageReader::conversation(const Json& messages) {
     return std::nullopt;
   }
   Prompt prompt(std::move(messages_));
-  if (const Json* variables = r_.find("chat_template_kwargs")) prompt.chat.variables_json = variables->dump();
+  prompt.chat = r_.chat;
+  prompt.chat.variables_json = variables();
   return prompt;
 }
 
@@ -215,10 +233,9 @@ Prompt MessageReader::read(const Json& messages) {
   return read.is_ok() ? std::move(*read) : Prompt();
 }
 
-std::string MessageReader::text(const Json& messages, bool add_generation_prompt) {
+std::string MessageReader::text(const Json& messages) {
   std::optional<Prompt> prompt = conversation(messages);
   if (!prompt) return "";
-  prompt->chat.add_generation_prompt = add_generation_prompt;
   Result<std::string> text = text_of_conversation(impl_of(r_.model), *prompt);
   if (!text.is_ok()) refuse(text.status());
   return text.is_ok() ? std::move(*text) : "";
@@ -236,8 +253,6 @@ void MessageReader::refuse(const Status& why) {
 
 Prompt prompt_of_messages(BodyReader& reader, const Json& messages) { return MessageReader(reader).read(messages); }
 
-std::string text_of_messages(BodyReader& reader, const Json& messages, bool add_generation_prompt) {
-  return MessageReader(reader).text(messages, add_generation_prompt);
-}
+std::string text_of_messages(BodyReader& reader, const Json& messages) { return MessageReader(reader).text(messages); }
 
 }  // namespace situ::serve

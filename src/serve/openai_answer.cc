@@ -59,7 +59,7 @@ void OpenAiAnswer::Impl::begin(const std::string& url, const std::string& text, 
   const std::string name = given.empty() ? model_name : given;
   if (!route) {
     int64_t tokens = 0;
-    const OrFault<Json> made = serve::answer_embeddings(model, body, name, &tokens);
+    const OrFault<Json> made = serve::answer_embeddings(model, body, name, false, &tokens);
     if (const serve::Fault* f = std::get_if<serve::Fault>(&made)) return fail(*f);
     return put(std::get<Json>(made));
   }

@@ -99,11 +99,12 @@ void Server::show_model(Call& call) {
 }
 
 Hosted* Server::small_call(Call& call, Json& body, HostedModels::Use use) {
-  OrFault<Json> parsed = parse_body(call.body);
+  const SmallBody& known = *small_body(call.route->path);
+  OrFault<Json> parsed = parse_body(call.body, nullptr, [&](std::string_view key) { return !has_field(known, key); });
   if (const Fault* f = std::get_if<Fault>(&parsed)) return refuse_call(call, *f), nullptr;
   body = std::move(std::get<Json>(parsed));
   if (const std::optional<Fault> f = beyond_limits(body, options_.limits)) return refuse_call(call, *f), nullptr;
-  if (const std::optional<Fault> f = unknown_field(*small_body(call.route->path), body))
+  if (const std::optional<Fault> f = check_fields(known, body, options_.strict, call.ignored))
     return refuse_call(call, *f), nullptr;
   const OrFault<std::string> name = model_of(body);
   if (const Fault* f = std::get_if<Fault>(&name)) return refuse_call(call, *f), nullptr;
@@ -111,6 +112,11 @@ Hosted* Server::small_call(Call& call, Json& body, HostedModels::Use use) {
   if (const Fault* f = std::get_if<Fault>(&found)) return refuse_call(call, *f), nullptr;
   call.model = std::get<Hosted*>(found)->name;
   return std::get<Hosted*>(found);
+}
+
+void Server::respond_small(Call& call, Json body) {
+  call.ignored.tell(body);
+  respond(call, 200, body);
 }
 
 void Server::tokenize(Call& call) try {
@@ -122,10 +128,10 @@ void Server::tokenize(Call& call) try {
   const bool ends = flag_of(body, "add_special", false);
   const Result<std::vector<int64_t>> ids = text.encode(content, ends, flag_of(body, "parse_special", true));
   if (!ids.is_ok()) refuse_field("content", without_paths(*hosted->model, ids.status().message()));
-  if (!flag_of(body, "with_pieces", false)) return respond(call, 200, {{"tokens", *ids}});
+  if (!flag_of(body, "with_pieces", false)) return respond_small(call, {{"tokens", *ids}});
   Json pieces = Json::array();
   for (const int64_t id : *ids) pieces.push_back({{"id", id}, {"piece", piece_of(text, id)}});
-  respond(call, 200, {{"tokens", std::move(pieces)}});
+  respond_small(call, {{"tokens", std::move(pieces)}});
 } catch (const Fault& f) {
   refuse_call(call, f);
 }
@@ -146,7 +152,7 @@ void Server::detokenize(Call& call) try {
                    "has id " + std::to_string(id) + ", outside the vocabulary of " + std::to_string(vocabulary));
   const Result<std::string> text = hosted->model->tokenizer().decode(ids, false);
   if (!text.is_ok()) refuse_field("tokens", without_paths(*hosted->model, text.status().message()));
-  respond(call, 200, {{"content", *text}});
+  respond_small(call, {{"content", *text}});
 } catch (const Fault& f) {
   refuse_call(call, f);
 }
@@ -156,16 +162,21 @@ void Server::apply_template(Call& call) try {
   const Hosted* hosted = small_call(call, body, HostedModels::Use::kChat);
   if (!hosted) return;
   MediaFiles files = files_of(call);
-  const BodyRules rules{&files};
+  const BodyRules rules{&files, options_.strict};
   BodyReader reader(Route::kChat, body, *hosted->model, rules);
   const Json *messages = reader.find("messages"), *variables = reader.find("chat_template_kwargs");
   if (!messages)
     throw Fault{400, "messages is missing", "invalid_request_error", "messages", "missing_required_parameter"};
   if (variables && !variables->is_object()) refuse_field("chat_template_kwargs", "should be an object");
   if (const std::optional<Fault> f = take_media(call, body, files)) throw *f;
-  const std::string prompt = text_of_messages(reader, *messages, flag_of(body, "add_generation_prompt", true));
+  reader.chat.continue_last = flag_of(body, "continue_final_message", false);
+  reader.chat.add_generation_prompt = flag_of(body, "add_generation_prompt", !reader.chat.continue_last);
+  if (reader.chat.continue_last && reader.chat.add_generation_prompt)
+    refuse_field("continue_final_message", "and add_generation_prompt do not go together");
+  const std::string prompt = text_of_messages(reader, *messages);
   if (reader.fault) throw *reader.fault;
-  respond(call, 200, {{"prompt", prompt}});
+  for (const std::string& name : reader.asked.ignored.names()) call.ignored.add(name);
+  respond_small(call, {{"prompt", prompt}});
 } catch (const Fault& f) {
   refuse_call(call, f);
 }
@@ -175,8 +186,8 @@ void Server::embeddings(Call& call) {
   Hosted* const hosted = small_call(call, body, HostedModels::Use::kEmbed);
   if (!hosted) return;
   const std::string named = std::get<std::string>(model_of(body));
-  const OrFault<Json> answer = answer_embeddings(*hosted->model, body, named.empty() ? hosted->name : named,
-                                                 &call.prompt_tokens, [&] { return call.over || cutting_; });
+  OrFault<Json> answer = answer_embeddings(*hosted->model, body, named.empty() ? hosted->name : named, options_.strict,
+                                           &call.prompt_tokens, [&] { return call.over || cutting_; });
   if (const Fault* f = std::get_if<Fault>(&answer)) return refuse_call(call, *f);
   call.finish = "stop";
   call.first_ms = ms_since(call.begun);

@@ -19,6 +19,7 @@ namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(100);
 constexpr const char* kJson = "application/json";
+constexpr int64_t kDraftTokens = 4;  // as many as `situ run --draft` asks for
 constexpr const char* kRetrySeconds = "1";
 
 bool is_request_id(std::string_view id) {
@@ -386,7 +387,8 @@ std::optional<Fault> Server::take_media(Call& call, const Json& body, MediaFiles
 
 void Server::complete(Call& call, Route route) {
   const auto refused = [&](const Fault& fault) { refuse_call(call, fault); };
-  OrFault<Json> body = parse_body(call.body);
+  OrFault<Json> body =
+      parse_body(call.body, nullptr, [&](std::string_view key) { return has_no_effect(route, key); });
   if (const Fault* f = std::get_if<Fault>(&body)) return refused(*f);
   if (const std::optional<Fault> f = beyond_limits(std::get<Json>(body), options_.limits)) return refused(*f);
   OrFault<std::string> name = model_of(std::get<Json>(body));
@@ -402,12 +404,18 @@ void Server::complete(Call& call, Route route) {
   if (is_busy(hosted)) return refused(fault(503, "too many requests wait", "busy"));
   MediaFiles files = files_of(call);
   if (const std::optional<Fault> f = take_media(call, std::get<Json>(body), files)) return refused(*f);
-  OrFault<Asked> asked = read_body(route, std::get<Json>(body), *hosted.model, {&files});
+  OrFault<Asked> asked = read_body(route, std::get<Json>(body), *hosted.model, {&files, options_.strict});
   if (const Fault* f = std::get_if<Fault>(&asked)) return refused(*f);
   const int64_t most = options_.queue + std::min(options_.max_running, impl_of(*hosted.model).rows());
   if (const std::optional<Fault> f = too_many_prompts(std::get<Asked>(asked), most, "here (--max-running, --queue)"))
     return refused(*f);
-  for (Request& r : std::get<Asked>(asked).requests) r.options.prefix_cache = options_.prefix_cache;
+  call.ignored = std::get<Asked>(asked).ignored;
+  const Served& served = impl_of(*hosted.model);
+  for (Request& r : std::get<Asked>(asked).requests) {
+    r.options.prefix_cache = options_.prefix_cache;
+    if (served.draft && r.options.beams.value_or(1) == 1 && served.rows_of_one() > kDraftTokens)
+      r.options.draft_tokens = kDraftTokens;
+  }
   OrFault<std::unique_ptr<Answering>> answering =
       Answering::begin(*this, call, *hosted.model, std::move(std::get<Asked>(asked)));
   if (const Fault* f = std::get_if<Fault>(&answering)) return refused(*f);
@@ -579,10 +587,11 @@ std::string Server::line_of(const Call& call) const {
 
 Headers Server::headers_of(const Call& call, const char* type) const {
   Headers headers{{"x-request-id", call.request_id}};
+  if (call.ignored.any()) headers.emplace_back("x-situ-ignored", call.ignored.header());
   if (*type) headers.emplace_back("content-type", type);
   if (!call.origin.empty()) {
     headers.emplace_back("access-control-allow-origin", call.origin);
-    headers.emplace_back("access-control-expose-headers", "x-request-id");
+    headers.emplace_back("access-control-expose-headers", "x-request-id, x-situ-ignored");
     headers.emplace_back("vary", "origin");
   }
   return headers;

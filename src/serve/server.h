@@ -33,6 +33,7 @@ struct ServeOptions {
   int64_t media_memory = int64_t{1} << 30;  // bytes of bodies that are being read and answered
   int64_t memory = 0;                       // of all models, as LoadOptions::memory of one
   bool json_log = false, insecure = false;
+  bool strict = false;  // names that no body knows are refused
   PrefixReuse prefix_cache = PrefixReuse::kPrompts;  // of all requests
   Limits limits;
   std::function<void(const std::string&)> log;  // a line a request; by one thread
@@ -123,6 +124,8 @@ class Server final : HttpHandler, Client {
   void respond(Call& call, int status, const Json& body) override;
   void respond_json(Call& call, int status, std::string_view body);
   void respond_text(Call& call, int status, const char* type, std::string_view text, Headers more = {});
+  // The answer of a small body, with the names that were ignored.
+  void respond_small(Call& call, Json body);
   void refuse_call(Call& call, const Fault& fault);
   bool begin_events(Call& call) override;
   bool send(Call& call, std::string_view bytes) override;

@@ -24,8 +24,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Limits limits;
   limits.image_pixels = limits.sound_seconds = 100;
   if (const std::optional<Fault> fault = beyond_limits(json, limits)) return checked(*fault), 0;
-  for (const SmallBody& small : small_bodies())
-    if (const std::optional<Fault> fault = unknown_field(small, json)) checked(*fault);
+  for (const SmallBody& small : small_bodies()) {
+    Ignored ignored;
+    if (const std::optional<Fault> fault = check_fields(small, json, false, ignored)) checked(*fault);
+    EXPECT_EQ(ignored.header().find_first_of("\r\n"), std::string::npos);
+  }
   MediaFiles files;
   const OrFault<int64_t> media = bytes_of_media(json, limits, files);
   if (const Fault* fault = std::get_if<Fault>(&media))
