@@ -20,7 +20,7 @@ const char* other_encoding(std::string_view bytes) {
   int64_t zeros[2] = {0, 0};  // at even places, at odd ones
   for (size_t i = 0; i < bytes.size(); ++i) zeros[i % 2] += bytes[i] == 0;
   const auto [few, many] = std::minmax(zeros[0], zeros[1]);
-  return few == 0 && many >= std::ssize(bytes) / 4 ? "UTF-16" : nullptr;
+  return few == 0 && 8 * many >= 3 * std::ssize(bytes) ? "UTF-16" : nullptr;
 }
 
 }  // namespace
