@@ -109,13 +109,13 @@ class KindsTest(ServeCase):
         if not (self.folder / "llava").exists():
             self.skipTest(f"{SHARED} is not there")
         self.assertEqual(self.picture(100, 100)[0].status, 200)
-        self.error(self.picture(300, 300), 503, code="overloaded")
-        self.error(self.picture(100, 100, 7), 503, code="overloaded")
+        self.error(self.picture(300, 300), 429, code="rate_limit_exceeded")
+        self.error(self.picture(100, 100, 7), 429, code="rate_limit_exceeded")
         self.error(self.picture(1100, 1000), 400, param="messages", code="limit_exceeded", words=("1000000", "'image-pixels'"))
         self.error(self.picture(1, 1, 17), 400, param="messages", code="limit_exceeded")
         for _ in range(10):  # what was taken was given back
             self.assertEqual(self.picture(100, 100)[0].status, 200)
-        self.error(self.server.ask("POST", "/tokenize", "a" * 500_001), 503)
+        self.error(self.server.ask("POST", "/tokenize", "a" * 500_001), 429, code="rate_limit_exceeded")
 
     def test_files(self):
         """Below the folder of media, with the limits of those that come in bodies."""
@@ -135,10 +135,10 @@ class KindsTest(ServeCase):
             answer = self.picture(0, 0, url=url)
             self.assertEqual((answer[0].status, answer[1].get("choices")), (200, wanted), answer[1])
         self.assertEqual(self.picture(0, 0, url="file:%41.png")[0].status, 200)
-        self.error(self.picture(0, 0, url="file:large.png"), 503, code="overloaded")
+        self.error(self.picture(0, 0, url="file:large.png"), 429, code="rate_limit_exceeded")
         self.error(self.picture(0, 0, url="file:huge.png"), 400, param="messages", code="limit_exceeded", words=("'image-pixels'",))
         for name in ("long.png", "most.png"):
-            self.error(self.picture(0, 0, url="file:" + name), 503, code="overloaded")
+            self.error(self.picture(0, 0, url="file:" + name), 429, code="rate_limit_exceeded")
         self.error(self.picture(0, 0, url="file:more.png"), 400, param="messages", code="limit_exceeded", words=("1500001", "'body-bytes'"))
         self.assertEqual(self.picture(0, 0, 3, url="file:a%20b.png")[0].status, self.picture(100, 100, 3)[0].status)
         for url in ("file:../outside.png", f"file://{self.folder}/outside.png", "file:link.png", "file:none.png", "file:", "file:.", "file:/dev/zero", "file:%2e%2e/outside.png", "file:a%20b.png%00.jpg", "file:a b.png\0.jpg", "file:pipe.png", "http://localhost/a.png", "ftp:a"):

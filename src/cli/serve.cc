@@ -4,11 +4,13 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -61,6 +63,21 @@ void write_line(const std::string& line) {
     if (n <= 0) return;
     done += static_cast<size_t>(n);
   }
+}
+
+// Descriptors for all connections, and for files of models; one line where the system gives fewer.
+void raise_descriptors(int64_t connections) {
+  constexpr int64_t kOther = 256;
+  const auto wanted = static_cast<rlim_t>(connections + kOther);
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  const bool raised = setrlimit(RLIMIT_NOFILE, &limit) == 0;
+  if (raised && limit.rlim_cur >= wanted) return;
+  getrlimit(RLIMIT_NOFILE, &limit);
+  write_line("situ: warning: " + std::to_string(connections) + " connections want " + std::to_string(wanted) +
+             " descriptors, and the system gives this process " + std::to_string(limit.rlim_cur) +
+             " (ulimit -Hn, LimitNOFILE=): where they end, the oldest connection without a request is closed");
 }
 
 Result<serve::HostedModels> models_of(const ServeArguments& a) {
@@ -169,6 +186,7 @@ int serve(const ServeArguments& a) {
   if (!models.is_ok()) return fail(models.status().message());
   Result<serve::ServeOptions> options = options_of(a);
   if (!options.is_ok()) return fail(options.status().message());
+  raise_descriptors(a.limits.connections);
   Result<std::unique_ptr<serve::Server>> server = serve::Server::start(std::move(*options), std::move(*models));
   if (!server.is_ok()) {
     fail(server.status().message());

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cctype>
-#include <fstream>
+#include <sstream>
+
+#include "serve/text_file.h"
 
 namespace situ::serve {
 namespace {
@@ -43,7 +45,9 @@ Status Keys::read(const std::string& path) {
   const auto refused = [&](const std::string& why) { return Status::error(Code::kInvalidArgument, path + ": " + why); };
   if (stat(path.c_str(), &file) != 0) return refused("cannot be read");
   if (file.st_mode & S_IROTH) return refused("has keys that every user can read: chmod o-r");
-  std::ifstream in(path);
+  const Result<std::string> text = text_of_file(path);
+  if (!text.is_ok()) return text.status();
+  std::istringstream in(*text);
   std::vector<Key> keys;
   int64_t number = 0;
   for (std::string line; std::getline(in, line);) {
@@ -59,7 +63,6 @@ Status Keys::read(const std::string& path) {
     if (std::any_of(keys.begin(), keys.end(), same)) return refused(where + " has the name of another key");
     keys.push_back(std::move(key));
   }
-  if (in.bad() || !in.eof()) return refused("cannot be read");
   if (keys.empty()) return refused("has no key");
   const std::lock_guard held(mutex_);
   keys_ = std::move(keys);
@@ -80,10 +83,12 @@ std::optional<std::string> Keys::name_of(std::string_view key) const {
   return found->name;
 }
 
-std::string_view key_of(std::string_view authorization, std::string_view x_api_key) {
-  constexpr std::string_view kBearer = "bearer ";
-  if (small_letters(authorization.substr(0, kBearer.size())) == kBearer) return authorization.substr(kBearer.size());
-  return x_api_key;
+std::string_view bearer_of(std::string_view authorization) {
+  constexpr std::string_view kScheme = "bearer", kBlanks = " \t";
+  if (small_letters(authorization.substr(0, kScheme.size())) != kScheme) return {};
+  authorization.remove_prefix(kScheme.size());
+  const size_t key = authorization.find_first_not_of(kBlanks);
+  return key == 0 || key == std::string_view::npos ? std::string_view() : authorization.substr(key);
 }
 
 bool is_own_host(std::string_view host, const std::vector<std::string>& allowed) {
@@ -93,7 +98,7 @@ bool is_own_host(std::string_view host, const std::vector<std::string>& allowed)
     if (name.find_first_not_of("0123456789", colon + 1) != std::string::npos) return false;
     name.resize(colon);
   }
-  if (name == "localhost" || is_address(name)) return true;
+  if (name.empty() || name == "localhost" || is_address(name)) return true;
   return std::any_of(allowed.begin(), allowed.end(),
                      [&](const std::string& a) { return a == "*" || small_letters(a) == name; });
 }

@@ -118,7 +118,7 @@ std::optional<Clock::time_point> Answering::silent_since() const {
 }
 
 void Answering::ping() {
-  pending_ += ": ping\n\n";
+  pending_ += kComment;
   flush();
 }
 

@@ -27,6 +27,10 @@ class Client {
   ~Client() = default;
 };
 
+// Tells the client of a stream that the server lives. No empty line is behind it, which would end an event without data:
+// some parsers hand such events on.
+inline constexpr const char* kComment = ": ping\n";
+
 class Answering {
  public:
   // Submits what was asked for. Fault: it is refused; nothing of it goes on.

@@ -209,7 +209,7 @@ Fault fault_of(const Asked& asked, const Status& status) {
       f.code = "context_length_exceeded";
       break;
     case Code::kBusy:
-      return overloaded(f.message);
+      return rate_limited(f.message);
     default:
       f.status = 500;
       f.type = "server_error";

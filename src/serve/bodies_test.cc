@@ -202,14 +202,14 @@ TEST(Bodies, NoRoomIsNoFaultOfTheModel) {
   const auto expect = [&](const Fault& fault, int status, const char* code) {
     EXPECT_EQ(fault.status, status) << fault.message;
     EXPECT_EQ(fault.code, code);
-    EXPECT_EQ(fault.type, "server_error");
+    EXPECT_EQ(fault.type, status == 429 ? "rate_limit_exceeded" : "server_error");
     EXPECT_EQ(fault.message, "why");
   };
   Generation failed;
   failed.finish_reason = FinishReason::kError;
   failed.error = "why";
   for (const auto& [code, status, name] : {std::tuple{Code::kNoRoom, 503, "overloaded"},
-                                           {Code::kBusy, 503, "overloaded"},
+                                           {Code::kBusy, 429, "rate_limit_exceeded"},
                                            {Code::kInternal, 500, "model_failed"}}) {
     expect(fault_of(asked, Status::error(code, "why")), status, name);
     failed.error_code = code;
@@ -295,7 +295,7 @@ TEST(Bodies, AFileIsReadOnce) {
   EXPECT_EQ(left, 10);
   EXPECT_TRUE(std::holds_alternative<int64_t>(measured("file:up/media/inner/b")));
   EXPECT_EQ(files.bytes("file:up/media/inner/b"), inner);
-  EXPECT_EQ(std::get<Fault>(measured("file:inner/b")).status, 503);  // before it is read
+  EXPECT_EQ(std::get<Fault>(measured("file:inner/b")).status, 429);  // before it is read
 }
 
 TEST(Bodies, TheTableIsJson) {

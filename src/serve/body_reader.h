@@ -70,8 +70,12 @@ std::span<const BodyField> peer_fields();
 // A value for a message: the beginning of its JSON.
 std::string shown(const Json& value);
 
-// 503: later there may be room.
+// 503: there is no memory for an answer. Later there may be.
 inline Fault overloaded(std::string message) { return {503, std::move(message), "server_error", "", "overloaded"}; }
+// 429: as much is asked for as may be. Later there may be room.
+inline Fault rate_limited(std::string message) {
+  return {429, std::move(message), "rate_limit_exceeded", "", "rate_limit_exceeded"};
+}
 
 std::string without_paths(const Model& model, std::string message);
 
@@ -79,8 +83,5 @@ std::string without_paths(const Model& model, std::string message);
 Prompt prompt_of_messages(BodyReader& reader, const Json& messages);
 // The text that they become, images and sounds by their placeholders. Sets the fault.
 std::string text_of_messages(BodyReader& reader, const Json& messages);
-
-// Bytes of a base64 text, with its padding or without; none: it is none.
-std::optional<std::vector<uint8_t>> from_base64(std::string_view text);
 
 }  // namespace situ::serve

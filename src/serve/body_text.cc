@@ -1,6 +1,5 @@
 // Bodies as texts: what can be said of them without a model.
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -133,29 +132,6 @@ OrFault<std::string> model_of(const Json& body) {
   if (found == body.end() || found->is_null()) return std::string();
   if (found->is_string()) return found->get<std::string>();
   return Fault{400, "model should be a string, is " + shown(*found), "invalid_request_error", "model", "invalid_type"};
-}
-
-std::optional<std::vector<uint8_t>> from_base64(std::string_view text) {
-  for (int i = 0; i < 2 && text.ends_with('='); ++i) text.remove_suffix(1);
-  if (text.size() % 4 == 1) return std::nullopt;
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::array<int8_t, 256> value;
-  value.fill(-1);
-  for (size_t i = 0; i < kDigits.size(); ++i) value[static_cast<unsigned char>(kDigits[i])] = static_cast<int8_t>(i);
-  std::vector<uint8_t> bytes;
-  bytes.reserve(text.size() * 3 / 4);
-  uint32_t bits = 0;
-  int count = 0;
-  for (const char c : text) {
-    const int v = value[static_cast<unsigned char>(c)];
-    if (v < 0) return std::nullopt;
-    bits = bits << 6 | static_cast<uint32_t>(v);
-    count += 6;
-    if (count < 8) continue;
-    count -= 8;
-    bytes.push_back(static_cast<uint8_t>(bits >> count));
-  }
-  return bytes;
 }
 
 }  // namespace situ::serve

@@ -20,10 +20,11 @@ struct Call;
 
 // What can be asked for: the table is in routes.cc.
 struct RouteEntry {
-  enum Flags { kOpen = 1, kAtOnce = 2, kLoaded = 4, kDebug = 8, kBelow = 16, kSlow = 32, kLong = 64 };
+  enum Flags { kOpen = 1, kAtOnce = 2, kLoaded = 4, kDebug = 8, kBelow = 16, kSlow = 32, kLong = 64, kSpare = 128 };
   const char *method, *path;
   // kOpen: without a key; kAtOnce: by the thread of HTTP; kLoaded: not before models are; kBelow: the path goes on;
-  // kSlow: others do not wait for it; kLong: it is given up when the client sends no more.
+  // kSlow: others do not wait for it; kLong: what takes long is given up when the client sends no more; kSpare: it is
+  // answered by the connections that are kept for it, too.
   int flags;
   void (Server::*serve)(Call&);
   const char* what;
@@ -42,6 +43,8 @@ struct Call : std::enable_shared_from_this<Call> {
   std::atomic<bool> prepared{false};
   std::unique_ptr<Answering> answering;  // of whoever prepares, then of the answers' thread
   bool watches = false;                  // /debug/slots
+  std::atomic<bool> gone{false};         // the client sends no more
+  std::atomic<bool> streams{false}, answered{false};  // events have begun; an answer in one piece was given
   std::atomic<bool> over{false}, whole{false};
   std::atomic<bool> woken{false};    // it waits for the answers' thread
   std::shared_ptr<Call> next_woken;  // who does behind it: waking somebody takes no memory

@@ -124,7 +124,8 @@ Fault fault_at(Model& model, const Status& status, size_t number) {
   const bool prompt = message.find("prompt is called") != std::string::npos;
   if (theirs && prompt) return {400, message, "invalid_request_error", "prompt_name", "invalid_value"};
   if (theirs) return {400, name + ": " + message, "invalid_request_error", "input", "invalid_value"};
-  if (status.code() == Code::kNoRoom || status.code() == Code::kBusy) return overloaded(message);
+  if (status.code() == Code::kNoRoom) return overloaded(message);
+  if (status.code() == Code::kBusy) return rate_limited(message);
   return {500, message, "server_error", "", "model_failed"};
 }
 

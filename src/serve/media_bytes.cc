@@ -4,6 +4,7 @@
 
 #include "audio/audio_reader.h"
 #include "serve/body_reader.h"
+#include "serve/data_url.h"
 #include "vision/image_file.h"
 
 namespace situ::serve {
@@ -44,14 +45,9 @@ class Media {
   void take_image(const Json& url) {
     if (!url.is_string() || fault_) return;
     const std::string& whole = url.get_ref<const std::string&>();
-    const std::string_view text = whole;
-    const size_t comma = text.find(',');
-    if (text.starts_with("data:") && comma != std::string_view::npos) {
-      if (const std::optional<std::vector<uint8_t>> bytes = from_base64(text.substr(comma + 1)))
-        take_pixels(std::as_bytes(std::span(*bytes)));
-    } else if (text.starts_with("file:") && files_.allowed()) {
-      take_file(whole);
-    }
+    if (whole.starts_with("file:") && files_.allowed()) return take_file(whole);
+    if (const std::optional<std::vector<uint8_t>> bytes = bytes_of_data_url(whole))
+      take_pixels(std::as_bytes(std::span(*bytes)));
   }
 
   void take_file(const std::string& url) {

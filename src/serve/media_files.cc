@@ -63,7 +63,7 @@ std::vector<uint8_t> read_bytes(const Descriptor& file, int64_t size) {
 }  // namespace
 
 OrFault<const std::vector<uint8_t>*> MediaFiles::read(const std::string& url, const Limits& limits) {
-  const auto no_memory = [] { return overloaded("no memory is left now for an image's file"); };
+  const auto no_memory = [] { return rate_limited("no memory is left now (--media-memory) for an image's file"); };
   if (const auto known = files_.find(url); known != files_.end()) {
     File& file = known->second;  // each part will have its own bytes
     if (take_ && !take_(std::ssize(file.bytes))) return no_memory();

@@ -2,6 +2,7 @@
 #include "base/one_line.h"
 #include "pipelines/read_prompt.h"
 #include "serve/body_reader.h"
+#include "serve/data_url.h"
 #include "serve/media_files.h"
 #include "text/json_file.h"
 
@@ -78,20 +79,15 @@ std::optional<std::vector<uint8_t>> MessageReader::bytes_of_file(const std::stri
 std::optional<std::vector<uint8_t>> MessageReader::bytes_of_url(const std::string& url, const std::string& where) {
   const bool files = r_.rules.files && r_.rules.files->allowed();
   if (files && url.starts_with("file:")) return bytes_of_file(url, where);
-  const size_t comma = url.find(',');
-  if (!url.starts_with("data:") || comma == std::string::npos) {
+  if (!is_data_url(url)) {
     r_.refuse(where, where + " should be a data: URL" + (files ? " or a file: URL below the folder of media" : "") +
                          ", is " + shown(Json(url.substr(0, 40))) + ": nothing is fetched");
     return std::nullopt;
   }
-  std::optional<std::vector<uint8_t>> bytes;
-  if (std::string_view(url).substr(0, comma).ends_with(";base64"))
-    bytes = from_base64(std::string_view(url).substr(comma + 1));
-  if (!bytes || bytes->empty()) {
-    r_.refuse(where, where + " is no data: URL with base64 bytes");
-    return std::nullopt;
-  }
-  return bytes;
+  std::optional<std::vector<uint8_t>> bytes = bytes_of_data_url(url);
+  if (bytes && !bytes->empty()) return bytes;
+  r_.refuse(where, where + (bytes ? " is a data: URL without bytes" : " is no data: URL with a comma and base64"));
+  return std::nullopt;
 }
 
 void MessageReader::read_image(const Json& part, const std::string& where) {

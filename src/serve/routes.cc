@@ -53,21 +53,21 @@ Json piece_of(const Tokenizer& text, int64_t id) {
 std::span<const RouteEntry> route_entries() {
   constexpr int kOpen = RouteEntry::kOpen, kAtOnce = RouteEntry::kAtOnce, kLoaded = RouteEntry::kLoaded,
                 kDebug = RouteEntry::kDebug, kBelow = RouteEntry::kBelow, kSlow = RouteEntry::kSlow,
-                kLong = RouteEntry::kLong;
+                kLong = RouteEntry::kLong, kSpare = RouteEntry::kSpare;
   static const RouteEntry entries[] = {
-      {"GET", "/health/live", kOpen | kAtOnce, &Server::live, "200: the process answers"},
-      {"GET", "/health/ready", kOpen | kAtOnce, &Server::ready,
+      {"GET", "/health/live", kOpen | kAtOnce | kSpare, &Server::live, "200: the process answers"},
+      {"GET", "/health/ready", kOpen | kAtOnce | kSpare, &Server::ready,
        "200: the models are loaded and calls are taken; else 503"},
-      {"GET", "/health", kOpen | kAtOnce, &Server::ready, "The same"},
-      {"GET", "/v1/models", kLoaded, &Server::list_models, "The models, by all their names"},
-      {"GET", "/v1/models/", kLoaded | kBelow, &Server::show_model, "One of them"},
+      {"GET", "/health", kOpen | kAtOnce | kSpare, &Server::ready, "The same"},
+      {"GET", "/v1/models", kLoaded | kAtOnce, &Server::list_models, "The models, by all their names"},
+      {"GET", "/v1/models/", kLoaded | kAtOnce | kBelow, &Server::show_model, "One of them"},
       {"POST", "/v1/chat/completions", kLoaded | kLong, &Server::chat, "Answers a conversation"},
       {"POST", "/v1/completions", kLoaded | kLong, &Server::completions, "Continues a text"},
       {"POST", "/v1/embeddings", kLoaded | kSlow | kLong, &Server::embeddings, "Embeddings of texts"},
       {"POST", "/tokenize", kLoaded, &Server::tokenize, "Token ids of a text"},
       {"POST", "/detokenize", kLoaded, &Server::detokenize, "The text of token ids"},
       {"POST", "/apply-template", kLoaded, &Server::apply_template, "The prompt that a conversation becomes"},
-      {"GET", "/metrics", 0, &Server::show_metrics, "Counters and histograms, for Prometheus"},
+      {"GET", "/metrics", kSpare, &Server::show_metrics, "Counters and histograms, for Prometheus"},
       {"GET", "/openapi.json", 0, &Server::describe, "This interface"},
       {"GET", "/debug/slots", kLoaded | kDebug | kLong, &Server::slots,
        "Who has which slots, as events, when that changes"},
@@ -186,8 +186,14 @@ void Server::embeddings(Call& call) {
   Hosted* const hosted = small_call(call, body, HostedModels::Use::kEmbed);
   if (!hosted) return;
   const std::string named = std::get<std::string>(model_of(body));
-  OrFault<Json> answer = answer_embeddings(*hosted->model, body, named.empty() ? hosted->name : named, options_.strict,
-                                           &call.prompt_tokens, [&] { return call.over || cutting_; });
+  bool given_up = false;
+  const auto stopped = [&] {
+    given_up = call.gone;
+    return given_up || call.over || cutting_;
+  };
+  const OrFault<Json> answer = answer_embeddings(*hosted->model, body, named.empty() ? hosted->name : named,
+                                                 options_.strict, &call.prompt_tokens, stopped);
+  if (given_up) return http_->abort(call.id);
   if (const Fault* f = std::get_if<Fault>(&answer)) return refuse_call(call, *f);
   call.finish = "stop";
   call.first_ms = ms_since(call.begun);

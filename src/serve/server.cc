@@ -12,6 +12,7 @@
 #include "serve/body_limits.h"
 #include "serve/body_reader.h"
 #include "serve/media_bytes.h"
+#include "serve/route_path.h"
 #include "text/json_file.h"
 
 namespace situ::serve {
@@ -35,21 +36,16 @@ std::string new_request_id() {
   return text;
 }
 
-const char* type_of(int status) {
-  switch (status) {
-    case 401:
-      return "authentication_error";
-    case 403:
-      return "permission_error";
-    case 404:
-      return "not_found_error";
-    default:
-      return status >= 500 ? "server_error" : "invalid_request_error";
-  }
+// Types are OpenAI's.
+Fault fault(int status, std::string message, std::string code = "") {
+  if (status == 429) return rate_limited(std::move(message));
+  return {status, std::move(message), status >= 500 ? "server_error" : "invalid_request_error", "", std::move(code)};
 }
 
-Fault fault(int status, std::string message, std::string code = "") {
-  return {status, std::move(message), type_of(status), "", std::move(code)};
+bool is_blank(std::string_view body) {
+  constexpr std::string_view kMark = "\xef\xbb\xbf";
+  if (body.starts_with(kMark)) body.remove_prefix(kMark.size());
+  return body.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
 
 // An exception, for want of memory, ended what was done for it.
@@ -66,13 +62,13 @@ Result<std::vector<int>> Server::listen() {
   std::vector<int> sockets;
   const auto take = [&](Result<Listening> listening) {
     if (!listening.is_ok()) return listening.status();
-    sockets.push_back(listening->socket);
+    sockets.insert(sockets.end(), listening->sockets.begin(), listening->sockets.end());
     where_.push_back(listening->where);
     return Status::ok();
   };
   const bool tcp = options_.port || options_.unix_path.empty();
-  if (tcp && !options_.insecure && options_.api_key_file.empty() && !is_loopback(options_.host) &&
-      options_.host != "localhost")
+  const bool own = options_.host.empty() || options_.host == "localhost" || is_loopback(options_.host);
+  if (tcp && !options_.insecure && options_.api_key_file.empty() && !own)
     return Status::error(Code::kInvalidArgument,
                          "--host " + options_.host +
                              " lets other machines in: it wants --api-key-file, or --insecure where that is meant");
@@ -171,53 +167,77 @@ std::shared_ptr<Call> Server::call_of(uint64_t id) {
 }
 
 const RouteEntry* Server::find_route(Call& call, Fault& fault) const {
-  for (const RouteEntry& r : route_entries()) {
-    const std::string_view path = r.path;
-    if (r.flags & RouteEntry::kBelow ? !call.path.starts_with(path) || call.path == path : call.path != path) continue;
-    const bool get = std::string_view(r.method) == "GET";
-    if (call.method == r.method || (call.method == "HEAD" && get)) return &r;
-    call.allowed += (call.allowed.empty() ? "" : ", ") + std::string(get ? "GET, HEAD" : r.method);
+  const std::string plain = plain_path(call.path);
+  for (const std::string& path : {plain, "/v1" + plain}) {
+    for (const RouteEntry& r : route_entries()) {
+      if (r.flags & RouteEntry::kBelow ? !path.starts_with(r.path) : path != r.path) continue;
+      const bool get = std::string_view(r.method) == "GET";
+      if (call.method == r.method || (call.method == "HEAD" && get)) {
+        call.path = path;
+        return &r;
+      }
+      call.allowed += (call.allowed.empty() ? "" : ", ") + std::string(get ? "GET, HEAD" : r.method);
+    }
+    if (call.allowed.empty()) continue;
+    fault = serve::fault(405, "this path takes " + call.allowed, "method_not_allowed");
+    return nullptr;
   }
-  fault = call.allowed.empty() ? serve::fault(404, "there is no such path")
-                               : serve::fault(405, "this path takes " + call.allowed, "method_not_allowed");
+  fault = serve::fault(404, "there is no path " + one_line(call.path.substr(0, 100)) + "; the nearest is " +
+                                nearest_route(plain) + ", and GET /openapi.json has all", "unknown_url");
   return nullptr;
 }
 
-std::optional<Fault> Server::refuse(Call& call, const Head& head, bool& answered) {
-  const bool by_unix = head.peer().empty();
-  const std::string host(head.header("host"));
-  if (!by_unix && !is_own_host(host, options_.allowed_hosts))
-    return fault(421, "this server does not go by that name in Host; --allowed-host adds it");
+OrFault<bool> Server::check_origin(Call& call, const Head& head) {
   const std::string origin(head.header("origin"));
-  if (!origin.empty()) {
-    const bool allowed = is_allowed_origin(origin, options_.cors);
-    if (!allowed && !is_own_origin(origin, host))
-      return fault(403, "pages of this Origin may not ask here; --cors allows one");
-    if (allowed) call.origin = origin;
-    if (call.method == "OPTIONS" && !head.header("access-control-request-method").empty()) {
-      answered = true;
-      const std::string wanted(head.header("access-control-request-headers"));
-      respond_text(
-          call, 204, "", "",
-          {{"access-control-allow-methods", "GET, POST"},
-           {"access-control-allow-headers", wanted.empty() ? "authorization, content-type, x-api-key" : wanted},
-           {"access-control-max-age", "600"}});
-      return std::nullopt;
-    }
+  if (origin.empty()) return false;
+  const bool allowed = is_allowed_origin(origin, options_.cors);
+  if (!allowed && !is_own_origin(origin, head.header("host")))
+    return fault(403, "pages of this Origin may not ask here; --cors allows one");
+  if (allowed) call.origin = origin;
+  if (call.method != "OPTIONS" || head.header("access-control-request-method").empty()) return false;
+  const std::string wanted(head.header("access-control-request-headers"));
+  respond_text(call, 204, "", "",
+               {{"access-control-allow-methods", "GET, POST"},
+                {"access-control-allow-headers",
+                 wanted.empty() ? "authorization, content-type, x-api-key, api-key" : wanted},
+                {"access-control-max-age", "600"}});
+  return true;
+}
+
+std::optional<Fault> Server::check_key(Call& call, const Head& head) const {
+  bool shown = false;
+  for (const std::string_view key :
+       {bearer_of(head.header("authorization")), head.header("x-api-key"), head.header("api-key")}) {
+    if (key.empty()) continue;
+    shown = true;
+    const std::optional<std::string> name = keys_.name_of(key);
+    if (!name) continue;
+    call.key = *name;
+    call.client = "key:" + *name;
+    return std::nullopt;
   }
+  return fault(401, shown ? "this key is not known" : "a key is wanted", "invalid_api_key");
+}
+
+std::optional<Fault> Server::refuse(Call& call, const Head& head, bool& answered) {
+  const bool by_unix = head.peer().empty(), keys = keys_.any();
+  // Where there are keys the name does not matter: a page that was led here by its name server has none.
+  if (!by_unix && !keys && !is_own_host(head.header("host"), options_.allowed_hosts))
+    return fault(421, "this server does not go by that name in Host; --allowed-host adds it");
+  const OrFault<bool> origin = check_origin(call, head);
+  if (const Fault* f = std::get_if<Fault>(&origin)) return *f;
+  answered = std::get<bool>(origin);
+  if (answered) return std::nullopt;
   Fault none;
   const RouteEntry* route = find_route(call, none);
   const bool open = route && route->flags & RouteEntry::kOpen;
-  if (keys_.any() && !open) {
-    const std::string_view key = key_of(head.header("authorization"), head.header("x-api-key"));
-    const std::optional<std::string> name = keys_.name_of(key);
-    if (!name) return fault(401, key.empty() ? "a key is wanted" : "this key is not known", "invalid_api_key");
-    call.key = *name;
-    call.client = "key:" + *name;
-  }
+  if (keys && !open)
+    if (std::optional<Fault> unknown = check_key(call, head)) return unknown;
   if (!route) return none;
   call.route = route;
-  if (route->flags & RouteEntry::kDebug && !keys_.any() && !by_unix && !is_loopback(std::string(head.peer())))
+  if (head.full() && !(route->flags & RouteEntry::kSpare))
+    return rate_limited("as many connections have a request as may (connections)");
+  if (route->flags & RouteEntry::kDebug && !keys && !by_unix && !is_loopback(std::string(head.peer())))
     return fault(403, "without keys this path answers on the machine itself only");
   if (stopping_ && !open) return fault(503, "the server is stopping", "stopping");
   if (!loaded_ && route->flags & RouteEntry::kLoaded) return fault(503, "the models are being loaded", "loading");
@@ -276,12 +296,15 @@ void Server::on_request(uint64_t id, std::string_view body, HttpFault broken) {
   try {
     if (broken.status != 0)
       refuse_call(*call, fault(broken.status, std::string(broken.reason)));
+    else if (std::string_view(call->route->method) == "POST" && is_blank(body))
+      refuse_call(*call, fault(400, body.empty() ? "the body is empty: the request came without one"
+                                                 : "the body is empty: there is white space alone in it", "empty_body"));
     else if (call->route->flags & RouteEntry::kAtOnce)
       (this->*call->route->serve)(*call);
     else if (to_be_prepared(call, body))
       return;
     else
-      refuse_call(*call, fault(503, "too many requests wait", "busy"));
+      refuse_call(*call, rate_limited("too many requests are being read (preparing)"));
     call->prepared = true;
   } catch (...) {
     note_lost(*call);
@@ -306,7 +329,9 @@ std::string Server::on_broken(int status) {
 
 void Server::on_gone(uint64_t id) noexcept {
   const std::shared_ptr<Call> call = call_of(id);
-  if (call && call->route && call->route->flags & RouteEntry::kLong) http_->abort(id);
+  if (!call || !call->route || !(call->route->flags & RouteEntry::kLong)) return;
+  call->gone = true;
+  if (call->prepared) leave(*call);  // else whoever prepares it does, and tells what is wrong with it before
 }
 
 void Server::on_over(uint64_t id, bool whole) noexcept {
@@ -344,6 +369,7 @@ void Server::prepare_calls(Queue& queue) {
     if (!done) call->answering.reset();  // cancels
     call->body = {};
     call->prepared = true;
+    if (call->gone) leave(*call);
     wake(*call);
     const std::lock_guard held(prepare_mutex_);
     --preparing_;
@@ -365,6 +391,15 @@ void Server::for_call(Call& call, const Work& work) noexcept {
   http_->abort(call.id);
 }
 
+// A client that went resets the connection when something comes, which ends the exchange; one that reads on does not.
+// An answer in one piece is what nothing can be sent before, so it is given up.
+void Server::leave(Call& call) noexcept {
+  if (call.streams)
+    http_->write(call.id, kComment);
+  else if (!call.answered)
+    http_->abort(call.id);
+}
+
 // Whether a request of this model has to wait, and as many wait as may.
 bool Server::is_busy(const Hosted& hosted) {
   const auto queued = [](const Served& s) { return std::max<int64_t>(0, s.waiting - s.room()); };
@@ -382,7 +417,7 @@ std::optional<Fault> Server::take_media(Call& call, const Json& body, MediaFiles
   const OrFault<int64_t> media = bytes_of_media(body, options_.limits, files);
   if (const Fault* f = std::get_if<Fault>(&media)) return *f;
   if (http_->take(call.id, std::get<int64_t>(media))) return std::nullopt;
-  return overloaded("no memory is left now for what the images and sounds become");
+  return rate_limited("no memory is left now (--media-memory) for what the images and sounds become");
 }
 
 void Server::complete(Call& call, Route route) {
@@ -401,7 +436,7 @@ void Server::complete(Call& call, Route route) {
   if (const Fault* f = std::get_if<Fault>(&found)) return refused(*f);
   Hosted& hosted = *std::get<Hosted*>(found);
   call.model = hosted.name;
-  if (is_busy(hosted)) return refused(fault(503, "too many requests wait", "busy"));
+  if (is_busy(hosted)) return refused(rate_limited("too many requests wait (--queue)"));
   MediaFiles files = files_of(call);
   if (const std::optional<Fault> f = take_media(call, std::get<Json>(body), files)) return refused(*f);
   OrFault<Asked> asked = read_body(route, std::get<Json>(body), *hosted.model, {&files, options_.strict});
@@ -600,6 +635,7 @@ Headers Server::headers_of(const Call& call, const char* type) const {
 void Server::respond_text(Call& call, int status, const char* type, std::string_view text, Headers more) {
   Headers headers = headers_of(call, type);
   headers.insert(headers.end(), more.begin(), more.end());
+  call.answered = true;
   if (http_->respond(call.id, status, headers, text, stopping_)) call.status = status;
 }
 
@@ -607,7 +643,7 @@ void Server::respond(Call& call, int status, const Json& body) { respond_json(ca
 
 void Server::respond_json(Call& call, int status, std::string_view body) {
   Headers more;
-  if (status == 503) more.emplace_back("retry-after", kRetrySeconds);
+  if (status == 429 || status == 503) more.emplace_back("retry-after", kRetrySeconds);
   if (status == 405) more.emplace_back("allow", call.allowed);
   if (status == 401) more.emplace_back("www-authenticate", "Bearer");
   respond_text(call, status, kJson, body, std::move(more));
@@ -622,6 +658,7 @@ bool Server::begin_events(Call& call) {
   Headers headers = headers_of(call, "text/event-stream");
   headers.emplace_back("cache-control", "no-cache");
   headers.emplace_back("x-accel-buffering", "no");
+  call.streams = true;
   const bool begun = http_->begin(call.id, 200, headers);
   if (begun) call.status = 200;
   return begun;

@@ -25,11 +25,11 @@
 namespace situ::serve {
 
 struct ServeOptions {
-  std::string host = "127.0.0.1";
+  std::string host;         // "": 127.0.0.1 and ::1
   std::optional<int> port;  // none: 8080, where there is no Unix socket
   std::string unix_path, api_key_file, media_path;
   std::vector<std::string> allowed_hosts, cors;
-  int64_t max_running = 64, queue = 128;
+  int64_t max_running = 64, queue = 1000;
   int64_t media_memory = int64_t{1} << 30;  // bytes of bodies that are being read and answered
   int64_t memory = 0;                       // of all models, as LoadOptions::memory of one
   bool json_log = false, insecure = false;
@@ -88,6 +88,10 @@ class Server final : HttpHandler, Client {
   // Why the call is refused before its body is read; or it was answered by `answered`.
   std::optional<Fault> refuse(Call& call, const Head& head, bool& answered);
   const RouteEntry* find_route(Call& call, Fault& fault) const;
+  // Who asks, where keys are wanted: of the call, by its headers. Fault: no key, or none that is known.
+  std::optional<Fault> check_key(Call& call, const Head& head) const;
+  // An answer to a page of another origin, or to what a browser asks before it; true: it was that. Fault: it may not.
+  OrFault<bool> check_origin(Call& call, const Head& head);
   // False: as many wait as may.
   bool to_be_prepared(const std::shared_ptr<Call>& call, std::string_view body);
   std::shared_ptr<Call> call_of(uint64_t id);
@@ -117,6 +121,8 @@ class Server final : HttpHandler, Client {
   std::string slots_event();
 
   // -- any thread
+  // The client of a call that is prepared sends no more.
+  void leave(Call& call) noexcept;
   // What `work` does for a call, which is lost where it throws.
   template <typename Work>
   void for_call(Call& call, const Work& work) noexcept;
