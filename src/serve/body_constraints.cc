@@ -10,7 +10,7 @@
 namespace situ::serve {
 namespace {
 
-constexpr int64_t kMostKeys = 2048;
+constexpr int64_t kMostSchemaKeys = 2048;
 
 // Keys that are not known are ignored, null values are as if they were absent.
 void ignore_others(BodyReader& r, const std::string& name, const Json& value,
@@ -55,7 +55,7 @@ void set_regex(BodyReader& r, const std::string& name, std::string regex) {
   r.says("regex", name);
 }
 
-std::string escaped(const std::string& text) {
+std::string as_regex(const std::string& text) {
   std::string out;
   for (const char c : text) {
     if (std::string_view("\\.+*?()|[]{}^$#&-~/ \t").find(c) != std::string_view::npos) out += '\\';
@@ -68,7 +68,7 @@ std::string escaped(const std::string& text) {
 void set_schema_or_text(BodyReader& r, const std::string& name, const Json& value) {
   if (!value.is_string()) return set_schema(r, name, value);
   const std::string& text = value.get_ref<const std::string&>();
-  if (check_json(text, name, kMostKeys).is_ok()) {
+  if (check_json(text, name, kMostSchemaKeys).is_ok()) {
     std::variant<Json, JsonFault> read = parse_ordered(text);
     if (const Json* schema = std::get_if<Json>(&read)) return set_schema(r, name, *schema);
   }
@@ -81,7 +81,7 @@ void set_choice(BodyReader& r, const std::string& name, const Json& value) {
   if (!texts) return r.refuse_type(name, value, "a list of strings");
   std::string regex;
   for (const Json& one : value)
-    regex += (regex.empty() ? "(?:" : "|") + escaped(one.get_ref<const std::string&>());
+    regex += (regex.empty() ? "(?:" : "|") + as_regex(one.get_ref<const std::string&>());
   set_regex(r, name, regex + ")");
 }
 

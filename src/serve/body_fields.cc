@@ -10,8 +10,6 @@
 namespace situ::serve {
 namespace {
 
-constexpr int kChat = static_cast<int>(Route::kChat), kText = static_cast<int>(Route::kCompletions),
-              kBoth = kChat | kText;
 constexpr int64_t kMostLogprobs = 20;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 using Use = BodyField::Use;

@@ -10,6 +10,8 @@
 
 namespace situ::serve {
 
+inline constexpr int kChat = static_cast<int>(Route::kChat), kText = static_cast<int>(Route::kCompletions),
+                     kBoth = kChat | kText;  // BodyField::routes
 inline constexpr int64_t kMostTokens = int64_t{1} << 30;
 inline constexpr const char* kUnsupportedByModel = "unsupported_by_model";
 
