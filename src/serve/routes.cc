@@ -180,8 +180,8 @@ void Server::embeddings(Call& call) {
     given_up = call.gone;
     return given_up || call.over || cutting_;
   };
-  const OrFault<Json> answer = answer_embeddings(*hosted->model, body, named.empty() ? hosted->name : named,
-                                                 &call.prompt_tokens, stopped);
+  const OrFault<Json> answer =
+      answer_embeddings(*hosted->model, body, named.empty() ? hosted->name : named, &call.prompt_tokens, stopped);
   if (given_up) return http_->abort(call.id);
   if (const Fault* f = std::get_if<Fault>(&answer)) return refuse_call(call, *f);
   call.finish = "stop";
