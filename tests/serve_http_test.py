@@ -13,7 +13,7 @@ import unittest.mock
 
 import cli_case
 from cli_case import Run, main
-from serve_test import ENDLESS, PATIENCE, Server, ServeCase, request_of
+from serve_test import ENDLESS, PATIENCE, Server, ServeCase, request_of, whole_answers
 
 HOST = "Host: localhost\r\n"
 CHAT = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4, "ignore_eos": True}
@@ -90,6 +90,14 @@ class HttpTest(ServeCase):
                 self.assertEqual(status_of(got), 505, got)
                 self.assertIn("HTTP/1.1", json.loads(got.split("\r\n\r\n", 1)[1])["error"]["message"])
                 self.assertIn("\r\nx-request-id: ", got)
+        for step in (1, 20):
+            with self.subTest(step=step), socket.create_connection(("127.0.0.1", self.server.port), PATIENCE) as s:
+                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                with contextlib.suppress(ConnectionError):  # it was answered before it was read
+                    for i in range(0, 24, step):
+                        s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[i:i + step])
+                        self.server.ask("GET", "/health")  # so that the pieces are read one by one
+                self.assertEqual(status_of(s.recv(65536).decode()), 505)
         upgrade = f"POST /tokenize HTTP/1.1\r\n{HOST}Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\nContent-Length: 15\r\n\r\n".encode() + b'{"content":"a"}'
         self.assertIn('{"tokens":[65]}', self.server.raw(upgrade))
 
@@ -333,14 +341,14 @@ class PatienceTest(ServeCase):
             s.settimeout(PATIENCE)
             s.connect(("127.0.0.1", server.port))
             s.sendall(request_of({**CHAT, "max_tokens": ENDLESS, "stream": True}))
-            self.wait_for(lambda: self.is_cut(s))
-        self.wait_for(lambda: server.metric("situ_slots_used") == 0)
+            self.assertTrue(s.recv(500))
+            self.wait_for(lambda: self.takes(s, 500) and server.metric("situ_slots_used") == 0)
+        self.assertIn("finish=cancelled", server.said())
 
-    def is_cut(self, s):
-        try:
-            return not s.recv(500)
-        except ConnectionError:
-            return True
+    def takes(self, s, most):
+        with contextlib.suppress(ConnectionError):
+            s.recv(most)
+        return True
 
     def test_pings_are_no_events(self):
         server = self.start("--max-running", 1, ping_seconds=1)
@@ -373,6 +381,33 @@ class PatienceTest(ServeCase):
         self.wait_for(lambda: server.ask("POST", "/tokenize", {"content": "a"})[0].status == 200)
         for s in idle:
             s.close()
+
+    def test_more_to_read_than_may_wait(self):
+        server = self.start(preparing=1)
+        sockets = [socket.create_connection(("127.0.0.1", server.port), PATIENCE) for _ in range(8)]
+        data = request_of({"content": "a" * 200_000}, "/tokenize")
+
+        def refused():
+            for s in sockets:
+                s.sendall(data)
+            answers = [self.whole(s) for s in sockets]
+            self.assertLessEqual({status_of(a) for a in answers}, {200, 429})
+            for body in (json.loads(a.split("\r\n\r\n", 1)[1])["error"] for a in answers if status_of(a) == 429):
+                self.assertEqual((body["type"], body["code"]), ("rate_limit_exceeded", "rate_limit_exceeded"))
+                self.assertIn("preparing", body["message"])
+            return any(status_of(a) == 429 for a in answers)
+
+        self.wait_for(refused)
+        for s in sockets:
+            s.close()
+
+    def whole(self, s):
+        got = b""
+        while whole_answers(got) < 1:
+            part = s.recv(65536)
+            self.assertTrue(part)
+            got += part
+        return got.decode()
 
     def test_descriptors(self):
         """The soft limit is raised; where the hard one is too low, one line says so."""

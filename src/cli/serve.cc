@@ -66,7 +66,7 @@ void write_line(const std::string& line) {
 }
 
 // Descriptors for all connections, and for files of models; one line where the system gives fewer.
-void raise_descriptors(int64_t connections) {
+void raise_descriptors(int64_t connections, bool json) {
   constexpr int64_t kOther = 256;
   const auto wanted = static_cast<rlim_t>(connections + kOther);
   rlimit limit{};
@@ -75,9 +75,11 @@ void raise_descriptors(int64_t connections) {
   const bool raised = setrlimit(RLIMIT_NOFILE, &limit) == 0;
   if (raised && limit.rlim_cur >= wanted) return;
   getrlimit(RLIMIT_NOFILE, &limit);
-  write_line("situ: warning: " + std::to_string(connections) + " connections want " + std::to_string(wanted) +
-             " descriptors, and the system gives this process " + std::to_string(limit.rlim_cur) +
-             " (ulimit -Hn, LimitNOFILE=): where they end, the oldest connection without a request is closed");
+  const std::string warning = std::to_string(connections) + " connections want " + std::to_string(wanted) +
+                              " descriptors, and the system gives this process " + std::to_string(limit.rlim_cur) +
+                              " (ulimit -Hn, LimitNOFILE=): where they end, the oldest connection without a request "
+                              "is closed";
+  write_line(json ? nlohmann::ordered_json{{"warning", warning}}.dump() : "situ: warning: " + warning);
 }
 
 Result<serve::HostedModels> models_of(const ServeArguments& a) {
@@ -186,7 +188,7 @@ int serve(const ServeArguments& a) {
   if (!models.is_ok()) return fail(models.status().message());
   Result<serve::ServeOptions> options = options_of(a);
   if (!options.is_ok()) return fail(options.status().message());
-  raise_descriptors(a.limits.connections);
+  raise_descriptors(a.limits.connections, a.log == "json");
   Result<std::unique_ptr<serve::Server>> server = serve::Server::start(std::move(*options), std::move(*models));
   if (!server.is_ok()) {
     fail(server.status().message());

@@ -22,8 +22,7 @@ struct Entry {
 };
 
 Status wrong(const Entry& entry, const std::string& why) {
-  return Status::error(Code::kInvalidArgument,
-                       "line " + std::to_string(entry.line) + ": " + entry.path + ": " + why);
+  return Status::error(Code::kInvalidArgument, "line " + std::to_string(entry.line) + ": " + entry.path + ": " + why);
 }
 
 // As if the command line had it. Error: no such option, a value that it refuses.
@@ -84,7 +83,8 @@ Result<std::vector<Entry>> entries_of(const std::string& tables, const toml::tab
 std::filesystem::path path_in(const std::vector<Entry>& section) {
   std::error_code none;
   for (const Entry& entry : section)
-    if (entry.name == "path" && entry.values.size() == 1) return std::filesystem::weakly_canonical(entry.values[0], none);
+    if (entry.name == "path" && entry.values.size() == 1)
+      return std::filesystem::weakly_canonical(entry.values[0], none);
   return {};
 }
 
@@ -167,7 +167,8 @@ void add_serve_options(CLI::App& command, ServeArguments& a) {
   repeated(
       command.add_option("--alias", a.aliases, "A name of a model, which may be given here alone (may be repeated)"),
       "NAME=MODEL");
-  command.add_option("--host", a.host, "Address to listen at; others than this machine's own want keys (127.0.0.1 and ::1)");
+  command.add_option("--host", a.host,
+                     "Address to listen at; others than this machine's own want keys (127.0.0.1 and ::1)");
   command.add_option("--port", a.port, "0: a free one (8080, or none beside --unix)")->check(CLI::Range(0, 65535));
   command.add_option("--unix", a.unix_path, "Unix socket to listen at")->type_name("PATH");
   command.add_option("--api-key-file", a.api_key_file, "Keys that requests must show, a line each: KEY or NAME:KEY")
@@ -184,7 +185,8 @@ void add_serve_options(CLI::App& command, ServeArguments& a) {
   command.add_option("--media-memory", a.media_memory, "Bytes of bodies, pixels and samples in flight (1GiB)");
   command.add_option("--drain", a.drain, "Seconds for what runs when the server is told to stop (30)")
       ->check(CLI::Range(0, 86400));
-  command.add_option("--config", a.config, "A TOML file with these options, [limits] and [models.NAME]")->type_name("FILE");
+  command.add_option("--config", a.config, "A TOML file with these options, [limits] and [models.NAME]")
+      ->type_name("FILE");
   command.add_option("--log", a.log, "A line a request on standard error: text or json")
       ->check(CLI::IsMember({"text", "json"}));
   command.add_flag("--insecure", a.insecure, "Listen at any address without keys");

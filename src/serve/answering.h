@@ -27,8 +27,8 @@ class Client {
   ~Client() = default;
 };
 
-// Tells the client of a stream that the server lives. No empty line is behind it, which would end an event without data:
-// some parsers hand such events on.
+// Tells the client of a stream that the server lives. An empty line behind it would end an event without data, which
+// some parsers hand on.
 inline constexpr const char* kComment = ": ping\n";
 
 class Answering {

@@ -41,9 +41,9 @@ struct Call : std::enable_shared_from_this<Call> {
   bool asked = false;  // its body came, or what was wrong with it; of the thread of HTTP
   // The answer is being made by `answering`; or the call was answered.
   std::atomic<bool> prepared{false};
-  std::unique_ptr<Answering> answering;  // of whoever prepares, then of the answers' thread
-  bool watches = false;                  // /debug/slots
-  std::atomic<bool> gone{false};         // the client sends no more
+  std::unique_ptr<Answering> answering;               // of whoever prepares, then of the answers' thread
+  bool watches = false;                               // /debug/slots
+  std::atomic<bool> gone{false};                      // the client sends no more
   std::atomic<bool> streams{false}, answered{false};  // events have begun; an answer in one piece was given
   std::atomic<bool> over{false}, whole{false};
   std::atomic<bool> woken{false};    // it waits for the answers' thread

@@ -11,7 +11,7 @@ constexpr std::string_view kSpace = "\t\n\f\r ";
 
 bool is_in(std::string_view set, char c) { return set.find(c) != std::string_view::npos; }
 
-std::string_view trimmed(std::string_view text, std::string_view of) {
+std::string_view stripped(std::string_view text, std::string_view of) {
   const size_t first = text.find_first_not_of(of);
   return first == std::string_view::npos ? "" : text.substr(first, text.find_last_not_of(of) - first + 1);
 }
@@ -19,8 +19,8 @@ std::string_view trimmed(std::string_view text, std::string_view of) {
 // `begin` is in small letters.
 bool begins_with(std::string_view text, std::string_view begin) {
   const auto same = [](char a, char b) { return (a >= 'A' && a <= 'Z' ? a | 32 : a) == b; };
-  return text.size() >= begin.size() && std::equal(begin.begin(), begin.end(), text.begin(),
-                                                   [&](char b, char a) { return same(a, b); });
+  return text.size() >= begin.size() &&
+         std::equal(begin.begin(), begin.end(), text.begin(), [&](char b, char a) { return same(a, b); });
 }
 
 int digit_of(char c) {
@@ -41,7 +41,8 @@ template <typename Add>
 void each_byte(std::string_view body, const Add& add) {
   for (size_t i = 0; i < body.size(); ++i) {
     if (is_in("\t\n\r", body[i])) continue;
-    const bool escape = body[i] == '%' && i + 2 < body.size() && digit_of(body[i + 1]) >= 0 && digit_of(body[i + 2]) >= 0;
+    const bool escape =
+        body[i] == '%' && i + 2 < body.size() && digit_of(body[i + 1]) >= 0 && digit_of(body[i + 2]) >= 0;
     add(escape ? static_cast<char>(16 * digit_of(body[i + 1]) + digit_of(body[i + 2])) : body[i]);
     if (escape) i += 2;
   }
@@ -70,7 +71,7 @@ std::optional<std::vector<uint8_t>> bytes_of_data_url(std::string_view url) {
     if (!is_in("\t\n\r", c)) type += c;
   constexpr std::string_view kScheme = "data:";
   const std::string_view body = url.substr(comma + 1);
-  if (!ends_with_base64(trimmed(std::string_view(type).substr(kScheme.size()), kSpace))) {
+  if (!ends_with_base64(stripped(std::string_view(type).substr(kScheme.size()), kSpace))) {
     std::vector<uint8_t> bytes;
     each_byte(body, [&](char c) { bytes.push_back(static_cast<uint8_t>(c)); });
     return bytes;

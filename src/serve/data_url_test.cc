@@ -56,7 +56,8 @@ TEST(DataUrl, Base64IsForgiving) {
   EXPECT_EQ(text_of(from_base64(" Y\nQ = = ")), "a");
   EXPECT_EQ(text_of(from_base64("YWI=")), "ab");
   EXPECT_EQ(text_of(from_base64("YWJj")), "abc");
-  for (const char* text : {"Y", "YQ=", "YQ===", "YWI==", "YWJj=", "YWJj==", "=", "==", "Y=Q=", "YQ==YQ", "YWJ-", "Y\vQ"})
+  for (const char* text :
+       {"Y", "YQ=", "YQ===", "YWI==", "YWJj=", "YWJj==", "=", "==", "Y=Q=", "YQ==YQ", "YWJ-", "Y\vQ"})
     EXPECT_EQ(from_base64(text), std::nullopt) << text;
 }
 

@@ -16,7 +16,6 @@
 namespace situ::serve {
 namespace {
 
-
 Status failed(const std::string& where, const char* what, int error) {
   return Status::error(where + ": " + what + ": " + std::generic_category().message(error));
 }

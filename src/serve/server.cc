@@ -182,8 +182,10 @@ const RouteEntry* Server::find_route(Call& call, Fault& fault) const {
     fault = serve::fault(405, "this path takes " + call.allowed, "method_not_allowed");
     return nullptr;
   }
-  fault = serve::fault(404, "there is no path " + one_line(call.path.substr(0, 100)) + "; the nearest is " +
-                                nearest_route(plain) + ", and GET /openapi.json has all", "unknown_url");
+  fault = serve::fault(404,
+                       "there is no path " + one_line(call.path.substr(0, 100)) + "; the nearest is " +
+                           nearest_route(plain) + ", and GET /openapi.json has all",
+                       "unknown_url");
   return nullptr;
 }
 
@@ -196,11 +198,11 @@ OrFault<bool> Server::check_origin(Call& call, const Head& head) {
   if (allowed) call.origin = origin;
   if (call.method != "OPTIONS" || head.header("access-control-request-method").empty()) return false;
   const std::string wanted(head.header("access-control-request-headers"));
-  respond_text(call, 204, "", "",
-               {{"access-control-allow-methods", "GET, POST"},
-                {"access-control-allow-headers",
-                 wanted.empty() ? "authorization, content-type, x-api-key, api-key" : wanted},
-                {"access-control-max-age", "600"}});
+  respond_text(
+      call, 204, "", "",
+      {{"access-control-allow-methods", "GET, POST"},
+       {"access-control-allow-headers", wanted.empty() ? "authorization, content-type, x-api-key, api-key" : wanted},
+       {"access-control-max-age", "600"}});
   return true;
 }
 
@@ -297,8 +299,10 @@ void Server::on_request(uint64_t id, std::string_view body, HttpFault broken) {
     if (broken.status != 0)
       refuse_call(*call, fault(broken.status, std::string(broken.reason)));
     else if (std::string_view(call->route->method) == "POST" && is_blank(body))
-      refuse_call(*call, fault(400, body.empty() ? "the body is empty: the request came without one"
-                                                 : "the body is empty: there is white space alone in it", "empty_body"));
+      refuse_call(*call, fault(400,
+                               body.empty() ? "the body is empty: the request came without one"
+                                            : "the body is empty: there is white space alone in it",
+                               "empty_body"));
     else if (call->route->flags & RouteEntry::kAtOnce)
       (this->*call->route->serve)(*call);
     else if (to_be_prepared(call, body))

@@ -64,8 +64,8 @@ typedef struct {
   size_t spare;                 /* of these: when all others are at work, heads are told so */
   uint32_t header_ms, idle_ms;  /* for a head; that a connection is silent between two requests */
   uint32_t body_ms;
-  uint32_t write_ms;            /* while bytes wait for a client, it takes one of them in such a time, ... */
-  uint64_t write_rate;          /* ... and so many for each second of it */
+  uint32_t write_ms;   /* while bytes wait for a client, it takes one of them in such a time, ... */
+  uint64_t write_rate; /* ... and so many for each second of it */
 } situ_http_limits;
 
 typedef struct {
