@@ -19,7 +19,11 @@ int fail(const std::string& message);
 bool flush_output();
 inline constexpr const char* kNoOutput = "standard output cannot be written";
 
-// The whole file. Error: it cannot be read.
+// Names standard input or output in place of a file.
+inline constexpr const char* kStandard = "-";
+
+// The whole file, or standard input, without a byte order mark. Error: it cannot be read; it is UTF-16, say, or
+// compressed, and the message says so.
 Result<std::string> read_file(const std::string& path);
 
 // "45.0 KiB"
