@@ -236,6 +236,11 @@ class EmbedTest(CliTest):
         self.near(take(cut, "--dimensions", "12"), unit(whole))
         self.refuse(self.write("wrong", modules=both, config={"matryoshka_dimensions": [0]}), "tide", ["matryoshka_dimensions"])
 
+    def test_no_flag_is_the_mean(self):
+        for name, flags, row in (("none", {"pooling_mode_mean_tokens": False}, lambda r: r.mean(0)), ("empty", {}, lambda r: r.mean(0)), ("cls", {"pooling_mode_cls_token": True}, lambda r: r[0])):
+            folder = self.write(name, modules=[("Pooling", "1_Pooling", {"word_embedding_dimension": tiny.WIDTH, **flags}, None)])
+            self.near(self.embed(folder, "the tide")["embeddings"][0], row(self.rows("the tide")))
+
     def test_white_space_stays(self):
         folder = self.write()
         file = folder / "tokenizer.json"
@@ -330,7 +335,9 @@ class EmbedTest(CliTest):
                 ("modules.json", lambda m: m[1:], ["[0].type", "first module"]),
                 ("modules.json", lambda m: [{**m[0], "path": "../x"}], ["[0].path '../x'"]),
                 ("1_Pooling/config.json", lambda c: {**c, "pooling_mode_mean_tokens": "yes"}, ["pooling_mode_mean_tokens", "yes"]),
-                ("1_Pooling/config.json", lambda c: {**c, "pooling_mode_mean_tokens": False}, ["none of the pooling modes"]),
+                ("sentence_bert_config.json", lambda c: {"modality_config": {"text": {"method": "forward", "method_output_name": "pooler_output"}}}, ["pooler_output", "modality_config"]),
+                ("sentence_bert_config.json", lambda c: {"modality_config": {"message": {"format": "other"}}}, ["modality_config.message.format", "other"]),
+                ("sentence_bert_config.json", lambda c: {"processing_kwargs": {"text": {"truncation": "only_first"}}}, ["processing_kwargs.text.truncation", "only_first"]),
                 ("1_Pooling/config.json", lambda c: {**c, "pooling_mode": "middle"}, ["pooling_mode", "middle"]),
                 ("1_Pooling/config.json", lambda c: {**c, "word_embedding_dimension": 13}, ["word_embedding_dimension", "13", "12"]),
                 ("1_Pooling/config.json", lambda c: None, ["1_Pooling/config.json"]),

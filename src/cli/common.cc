@@ -22,15 +22,16 @@ int fail(const std::string& message) {
 
 bool flush_output() { return std::fflush(stdout) == 0 && std::ferror(stdout) == 0; }
 
-Result<std::string> read_file(const std::string& path) {
+Result<std::string> read_file(const std::string& path, bool or_input) {
   std::error_code unreadable;
   if (std::filesystem::is_directory(path, unreadable))
     return Status::error((path.empty() ? "''" : path) + ": cannot be read: it is a folder");
   constexpr size_t kMostBytes = size_t{64} << 20;  // a schema or a conversation is kilobytes; /dev/zero has no end
   std::ifstream opened;
-  if (path != kStandard) opened.open(path, std::ios::binary);
-  std::istream& file = path == kStandard ? std::cin : opened;
-  const std::string name = path.empty() ? "''" : path == kStandard ? "standard input" : path;
+  const bool from_input = or_input && path == kStandard;
+  if (!from_input) opened.open(path, std::ios::binary);
+  std::istream& file = from_input ? std::cin : opened;
+  const std::string name = path.empty() ? "''" : from_input ? "standard input" : path;
   std::string text;
   for (char piece[4096]; file && text.size() <= kMostBytes;) {
     file.read(piece, sizeof piece);

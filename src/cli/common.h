@@ -22,9 +22,9 @@ inline constexpr const char* kNoOutput = "standard output cannot be written";
 // Names standard input or output in place of a file.
 inline constexpr const char* kStandard = "-";
 
-// The whole file, or standard input, without a byte order mark. Error: it cannot be read; it is UTF-16, say, or
-// compressed, and the message says so.
-Result<std::string> read_file(const std::string& path);
+// The whole file without a byte order mark, or (or_input) standard input by the name "-". Error: it cannot be read; it
+// is UTF-16, say, or compressed, and the message says so.
+Result<std::string> read_file(const std::string& path, bool or_input = false);
 
 // "45.0 KiB"
 std::string size_text(double bytes);

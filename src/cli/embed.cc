@@ -37,7 +37,7 @@ std::string list_of(const std::vector<std::vector<float>>& rows) {
 }
 
 Result<std::vector<std::string>> lines_of(const std::string& file) {
-  const Result<std::string> text = read_file(file);
+  const Result<std::string> text = read_file(file, true);
   if (!text.is_ok()) return text.status();
   SITU_RETURN_IF_ERROR(check_utf8(*text, file == kStandard ? "standard input" : file));
   std::vector<std::string> lines;

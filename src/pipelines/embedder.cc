@@ -43,6 +43,9 @@ Result<std::unique_ptr<Embedder>> Embedder::create(const ModelFolder& folder, co
                ? not_for_this(file, "the model scores pairs of texts, it gives no embeddings: --pair, Model::score")
                : Status::error(Code::kUnsupportedModel,
                                file + ": LogitScore of modules.json takes logits of tokens, which no output holds");
+  if (graph.kind == EncoderOutput::kTokens && !e->files_.text_output.empty())
+    return Status::error(Code::kUnsupportedModel, file + ": texts are '" + e->files_.text_output +
+                                                      "' by modality_config, and the graph gives rows of tokens");
   e->normalizes_ = !e->files_.layers.empty() && e->files_.layers.back().kind == SentenceLayer::Kind::kNormalize;
   SITU_RETURN_IF_ERROR(e->choose_output(graph).with_context(file));
   const int64_t declared = folder.context_length, of_tokenizer = tokenizer ? tokenizer->config().model_max_length : 0;
@@ -68,7 +71,11 @@ Result<std::unique_ptr<Embedder>> Embedder::create(const ModelFolder& folder, co
                            .or_code(Code::kUnsupportedModel)
                            .with_context(file));
   e->most_ = std::min(most, e->encoder_->most_tokens());
+  const bool pools = e->files_.pooling.has_value();
   e->choose_pooling();
+  if (e->graph_.kind == EncoderOutput::kTokens && e->files_.cross_encoder && !pools)
+    return Status::error(Code::kBadFile, (folder.modules / "modules.json").string() +
+                                             ": no Pooling makes a row of a pair out of rows of tokens");
   SITU_RETURN_IF_ERROR(e->check_widths());
   if (!e->scores_pairs()) {
     SITU_RETURN_IF_ERROR(e->check_sizes());
@@ -142,7 +149,7 @@ Result<int64_t> Embedder::size_of(const EmbedOptions& options) const {
   if (!options.dimensions) return files_.truncate_dim > 0 ? files_.truncate_dim : dims_;
   const int64_t size = *options.dimensions;
   const bool listed = std::find(smaller_.sizes.begin(), smaller_.sizes.end(), size) != smaller_.sizes.end() ||
-                      size == files_.truncate_dim;
+                      (size > 0 && size == files_.truncate_dim);
   const bool open = smaller_.any || (smaller_.sizes.empty() && (files_.truncate_dim > 0 || normalizes_));
   if (size == dims_ || listed || (open && size > 0 && size < dims_)) return size;
   std::string why = "embeddings have " + std::to_string(dims_) + " numbers, and dimensions is " + std::to_string(size);

@@ -87,22 +87,12 @@ Result<Pooling> read_pooling(const fs::path& file) {
     SITU_RETURN_IF_ERROR(read_mode_names(file, names, &pooling));
     return pooling;
   }
-  bool mean_is_said = false;
   for (const ModeName& m : kModes) {
     bool on = false;
     SITU_RETURN_IF_ERROR(read_flag(file, *json, m.flag, &on));
     if (on) pooling.modes.push_back(m.mode);
-    mean_is_said = mean_is_said || (m.mode == PoolingMode::kMean && !field(*json, m.flag).is_null());
   }
-  // What the class takes where the file says nothing of it.
-  if (!mean_is_said &&
-      std::find(pooling.modes.begin(), pooling.modes.end(), PoolingMode::kMean) == pooling.modes.end()) {
-    const auto behind =
-        std::find_if(pooling.modes.begin(), pooling.modes.end(), [](PoolingMode m) { return m > PoolingMode::kMean; });
-    pooling.modes.insert(behind, PoolingMode::kMean);
-  }
-  if (pooling.modes.empty())
-    return Status::error(Code::kBadFile, file.string() + ": none of the pooling modes is true");
+  if (pooling.modes.empty()) pooling.modes.push_back(PoolingMode::kMean);
   return pooling;
 }
 
@@ -208,6 +198,11 @@ Status read_layer_norm(const fs::path& folder, SentenceLayer* layer) {
 Status read_modalities(const fs::path& file, const Json& config, SentenceFiles* files) {
   if (config.is_null()) return Status::ok();
   if (!config.is_object()) return should_be(file, "modality_config", "an object", config);
+  const Json& text = field(config, "text");
+  for (const auto& [key, usual] : {std::pair{"method", "forward"}, {"method_output_name", "last_hidden_state"}}) {
+    const Json& value = text.is_object() ? field(text, key) : text;
+    if (value.is_string() && value != usual && value != "logits") files->text_output = value.get<std::string>();
+  }
   const Json& message = field(config, "message");
   if (message.is_null()) return Status::ok();
   if (!message.is_object()) return should_be(file, "modality_config.message", "an object", message);

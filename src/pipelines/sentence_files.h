@@ -33,6 +33,7 @@ struct SentenceFiles {
   std::vector<SentenceLayer> layers;
   std::optional<LogitScore> logit_score;
   std::optional<TemplatedTexts> templated;
+  std::string text_output;        // what of the model a text becomes; "": the last hidden state, or logits
   Status missing = Status::ok();  // a layer whose weights are not there
   int64_t max_seq_length = 0;     // 0: not said
   bool do_lower_case = false;

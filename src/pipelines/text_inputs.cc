@@ -111,7 +111,8 @@ Result<EncodedTexts> TextInputs::templated(std::span<const std::string> texts, c
   const Result<std::vector<int64_t>> end = template_end(texts.size(), prompt);
   if (!end.is_ok()) return end.status();
   const int64_t kept = std::min(std::ssize(*end), most_);
-  std::copy(end->end() - kept, end->end(), made.ids.end() - kept);
+  made.ids.resize(static_cast<size_t>(most_ - kept));
+  made.ids.insert(made.ids.end(), end->end() - kept, end->end());
   return made;
 }
 
