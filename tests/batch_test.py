@@ -293,7 +293,7 @@ class LinesTest(BatchTest):
             try:
                 first.stdin.write("".join(line + "\n" for line in lines[:2]).encode())
                 first.stdin.flush()
-                while not out.exists() or out.read_bytes().count(b"\n") < 2:
+                while not out.exists() or out.read_bytes().count(b"\n") < 2 or not out.read_bytes().endswith(b"\n"):
                     self.assertIsNone(first.poll())
                     time.sleep(0.01)
                 before = out.read_bytes()

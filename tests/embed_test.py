@@ -172,7 +172,7 @@ class EmbedTest(CliTest):
 
     def test_decoders_score_by_a_logit(self):
         """LogitScore of a decoder whose logits behind a token are a row of a table."""
-        letters = list("abcdefgh<>;")
+        letters = list("abcdefgh<>;01")
         table = RNG.standard_normal((len(letters), len(letters))).astype(np.float32)
         empty = {k: None for k in ("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor")}
         tokenizer = json.dumps({"version": "1.0", "added_tokens": [], **empty, "decoder": {"type": "Fuse"},
@@ -202,14 +202,14 @@ class EmbedTest(CliTest):
         self.near(self.embed(write("one", {"true_token_id": yes, "false_token_id": None}), "ab", "--pair", "e")["scores"], [behind("e")[yes]])
         usual = write("usual", both, saved={**saved, "activation_fn": None})
         self.near(self.embed(usual, "ab", "--pair", "e")["scores"], [1 / (1 + np.exp(behind("e")[no] - behind("e")[yes]))])
-        talk = write("talk", both, message("flat"), template=template.replace("role[0]", "'a' if m.role == 'query' else 'd'"))
+        talk = write("talk", both, message("flat"), template=template.replace("m.role[0]", "'a' if m.role == 'query' else 'd'"))
         self.near(self.embed(talk, "b", "--pair", "c")["scores"], [behind("h")[yes] - behind("h")[no]])
         self.assertEqual(self.embed(talk, "b", "--pair", "c")["tokens"], [len("<ab><dc>;h")])
         # The end of the template stays where a text is cut: else "c" would be last.
         self.near(self.embed(talk, "b", "--pair", "c" * 30, notes=1)["scores"], [behind("h")[yes] - behind("h")[no]])
         self.refuse(write("silent", both, message("flat"), template="{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}"), "b", "--pair", "c", ["query and document"])
         self.refuse(write("no template", both, message("flat")), "b", "--pair", "c", ["chat template"])
-        self.refuse(write("far", {"true_token_id": 99}), "b", "--pair", "c", ["99", "11 logits"])
+        self.refuse(write("far", {"true_token_id": 99}), "b", "--pair", "c", ["99", "13 logits"])
         self.refuse(write("negative", {"true_token_id": -1}), "b", "--pair", "c", ["true_token_id", "-1"])
         self.refuse(differences, "b", ["scores pairs"])
         self.refuse(tiny_exports.write_table_model(table, self.place / "none"), "b", "--pair", "c", ["LogitScore"])
