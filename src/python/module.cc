@@ -47,9 +47,7 @@ nb::dict generate(const Handle& self, const Prompt& prompt, const nb::dict& argu
 }
 
 // Token ids as Python gives them: whatever has integers in an order. TypeError: others.
-Ids ids_of(nb::handle given) {
-  return nb::cast<Ids>(nb::module_::import_("situ.prompts").attr("token_ids")(given));
-}
+Ids ids_of(nb::handle given) { return nb::cast<Ids>(nb::module_::import_("situ.prompts").attr("token_ids")(given)); }
 
 nb::list generate_all(ModelHandle& self, const nb::list& given, const nb::dict& arguments) {
   std::vector<Prompt> prompts;
@@ -223,21 +221,21 @@ void bind_session(nb::module_& m) {
       "Sessions of one model may live side by side and take turns.")
       .def(
           "step", [](PythonSession& self, nb::handle tokens) { return self.step(ids_of(tokens)); }, "tokens"_a,
-           nb::sig(
-               "def step(self, tokens: Sequence[int] | numpy.typing.NDArray[numpy.integer[typing.Any]]) -> "
-               "typing.Annotated[numpy.typing.NDArray[numpy.float32], dict(shape=(None,), order='C', writable=False)]"),
-           "Feeds token ids, each in [0, vocabulary), and returns the logits after the last one.\n\n"
-           "The array, float32 [vocabulary], is a read-only view of the memory that the model computes them in: "
-           "nothing is\n"
-           "copied, unless the graph computes half precision or the logits of all tokens; the ledger says so. It holds "
-           "these\n"
-           "logits until the next step of the same session, whatever other sessions, streams and threads do; then it "
-           "may show\n"
-           "those of that step. Copy it (numpy.array(logits)) to keep it. It may outlive session and model.\n\n"
-           "Raises SituError: an id out of range, the context length exceeded, no token, no room. The session is then "
-           "as "
-           "it was,\n"
-           "or empty where the beginning of what it was has left the window.")
+          nb::sig(
+              "def step(self, tokens: Sequence[int] | numpy.typing.NDArray[numpy.integer[typing.Any]]) -> "
+              "typing.Annotated[numpy.typing.NDArray[numpy.float32], dict(shape=(None,), order='C', writable=False)]"),
+          "Feeds token ids, each in [0, vocabulary), and returns the logits after the last one.\n\n"
+          "The array, float32 [vocabulary], is a read-only view of the memory that the model computes them in: "
+          "nothing is\n"
+          "copied, unless the graph computes half precision or the logits of all tokens; the ledger says so. It holds "
+          "these\n"
+          "logits until the next step of the same session, whatever other sessions, streams and threads do; then it "
+          "may show\n"
+          "those of that step. Copy it (numpy.array(logits)) to keep it. It may outlive session and model.\n\n"
+          "Raises SituError: an id out of range, the context length exceeded, no token, no room. The session is then "
+          "as "
+          "it was,\n"
+          "or empty where the beginning of what it was has left the window.")
       .def("rewind", &PythonSession::rewind, "length"_a,
            "Drops the last tokens, so that `length` are left. Raises SituError: more than there are; tokens that the "
            "next one\n"

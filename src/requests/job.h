@@ -71,7 +71,7 @@ class Job {
   std::deque<Event> tokens_;
   std::optional<Result<Generation>> result_;
   std::function<void()> ready_;
-  Status thrown_;  // by ready_
+  Status thrown_;                      // by ready_
   int wait_token_ = 0, wait_end_ = 0;  // threads
 };
 

@@ -111,7 +111,7 @@ def speech_options(given: Mapping[str, Any], names: Iterable[str]) -> dict[str, 
 def _renamed(given: Mapping[str, Any], names: Mapping[str, str], known: Iterable[str], call: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     known = set(known)
-    for name, value in given.items():
+    for name, value in sorted(given.items(), key=lambda item: item[0] in names):
         own = names.get(name, name)
         if own not in known:
             raise TypeError(f"there is no option '{name}' of {call}{_proposal(name, names, known, call)}")
@@ -122,14 +122,14 @@ def _renamed(given: Mapping[str, Any], names: Mapping[str, str], known: Iterable
 
 def _put(found: dict[str, Any], name: str, value: Any, as_name: str) -> None:
     if found.get(name) is not None:
-        raise TypeError(f"{as_name} and {name} are the same option: give one of them")
+        raise TypeError(f"{as_name} is another name of {name}: give one of the two")
     found[name] = value
 
 
 def _proposal(name: str, names: Mapping[str, str], known: set[str], call: str) -> str:
     if name in _ADVICE[call]:
         return f"; write: {_ADVICE[call][name]}"
-    alike = difflib.get_close_matches(name, [*known, *names, *_ADVICE[call]], 1, 0.7)
+    alike = difflib.get_close_matches(name, [*known, *names, *_ADVICE[call], *(_REWRITTEN if call == "generate" else _TIMESTAMPS if call == "transcribe" else ())], 1, 0.7)
     if not alike:
         return ""
     return f"; did you mean '{alike[0] if alike[0] in known else names.get(alike[0], alike[0])}'?"

@@ -79,7 +79,8 @@ PROMPT_OPTIONS: dict[str, object] = {
 
 def _has_role(value: object) -> bool:
     """Whether it is a message, or means to be one."""
-    return isinstance(value, Mapping) or hasattr(value, "role")
+    fields = dataclasses.is_dataclass(value) or callable(getattr(value, "model_dump", None))
+    return not isinstance(value, type) and (isinstance(value, Mapping) or hasattr(value, "role") or fields)
 
 
 def is_conversation(prompt: object) -> bool:
@@ -91,7 +92,7 @@ def _settled(prompt: Any) -> Any:
     axes = getattr(prompt, "ndim", 1 if isinstance(prompt, (str, list, tuple)) else 0)
     if axes > 0 and (isinstance(prompt, (str, list, tuple, np.ndarray)) or not hasattr(prompt, "tolist")):
         return prompt
-    if isinstance(prompt, Mapping) or hasattr(prompt, "role"):
+    if _has_role(prompt):
         hint = "; write: [message]" if _field(prompt, "role") is not None else ""
         hint = "; write: prompt['input_ids']" if _field(prompt, "input_ids") is not None else hint
         raise TypeError(f"a prompt is text, token ids or messages, not {type(prompt).__name__}{hint}")
