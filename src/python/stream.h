@@ -37,11 +37,12 @@ class PythonStream {
     while (!closed_ && (waits() || !ticket().ended())) {
       std::optional<Event> token;
       {
+        Ticket* const asked = ticket_.get();  // another thread may ask meanwhile
         const NoGil no_gil;
-        if (!ticket_)
+        if (!asked)
           std::this_thread::sleep_for(kRoom);
         else
-          token = ticket_->next(kSignals);
+          token = asked->next(kSignals);
       }
       if (closed_) break;
       if (token && is_shown(*token)) return token;

@@ -89,8 +89,7 @@ def is_conversation(prompt: object) -> bool:
 
 def _settled(prompt: Any) -> Any:
     """A prompt, or a list of prompts, that can be looked at twice."""
-    axes = getattr(prompt, "ndim", 1 if isinstance(prompt, (str, list, tuple)) else 0)
-    if axes > 0 and (isinstance(prompt, (str, list, tuple, np.ndarray)) or not hasattr(prompt, "tolist")):
+    if isinstance(prompt, (str, list, tuple)) or getattr(prompt, "ndim", 0) > 0 and (isinstance(prompt, np.ndarray) or not hasattr(prompt, "tolist")):
         return prompt
     if _has_role(prompt):
         hint = "; write: [message]" if _field(prompt, "role") is not None else ""
