@@ -160,6 +160,19 @@ class Model {
   std::shared_ptr<Impl> impl_;
 };
 
+// As long as it lives, the flag ends the calls of this thread, of any model, and the requests that it submits, as that
+// of Model::interrupt_when does, which they then do not follow. Calls and requests of other threads go on.
+class CallsOfThread {
+ public:
+  explicit CallsOfThread(std::shared_ptr<const std::atomic<bool>> flag);
+  ~CallsOfThread();
+  CallsOfThread(const CallsOfThread&) = delete;
+  CallsOfThread& operator=(const CallsOfThread&) = delete;
+
+ private:
+  std::shared_ptr<const std::atomic<bool>> former_;
+};
+
 // Highest resident set of this process so far, MiB.
 double peak_rss_mib();
 

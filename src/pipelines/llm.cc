@@ -530,6 +530,10 @@ void Model::interrupt_when(const std::atomic<bool>* flag) const {
   if (impl_->texts->loaded) impl_->texts->loaded->interrupt_when(flag);
 }
 
+CallsOfThread::CallsOfThread(std::shared_ptr<const std::atomic<bool>> flag)
+    : former_(std::exchange(thread_flag(), std::move(flag))) {}
+CallsOfThread::~CallsOfThread() { thread_flag() = std::move(former_); }
+
 const Tokenizer& Model::tokenizer() const { return *impl_->public_tokenizer; }
 
 Result<Prompt> Model::read(Prompt prompt) const { return read_prompt(*impl_, std::move(prompt)); }

@@ -61,7 +61,7 @@ struct Model::Impl : Served, std::enable_shared_from_this<Model::Impl> {
   // Work that touches the state of sequences, by the scheduler's thread between two steps. The model's flag ends it.
   template <typename Work>
   auto between_steps(Work&& work) {
-    return scheduler->call(std::forward<Work>(work), interrupt.load());
+    return scheduler->call(std::forward<Work>(work), thread_flag_or(interrupt));
   }
   // Waits for a decoding; the model's flag cancels it.
   Result<Generation> wait_for(std::unique_ptr<Decoding> decoding) const;

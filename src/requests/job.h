@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "base/thread_flag.h"
 #include "requests/decoding.h"
 
 namespace situ {
@@ -20,6 +21,7 @@ struct Treatment {
   int priority = 0;
   std::string client;
   std::optional<Clock::time_point> deadline;
+  SharedFlag flag = thread_flag();  // of the thread that asks: cancels it; null: none
 };
 
 class Job {
@@ -41,6 +43,15 @@ class Job {
   void on_ready(std::function<void()> ready);
   void cancel();
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+  // The flag of others that ends it; null: none.
+  const std::atomic<bool>* flag() const {
+    if (treatment.flag) return treatment.flag.get();
+    return treatment.follows_flag ? decoding->served().interrupt.load() : nullptr;
+  }
+  bool interrupted() const {
+    const std::atomic<bool>* const set = flag();
+    return set && set->load(std::memory_order_relaxed);
+  }
   Result<Generation> result();
   // Whether it was over within so long.
   bool wait(std::chrono::milliseconds patience);
@@ -60,6 +71,7 @@ class Job {
   std::deque<Event> tokens_;
   std::optional<Result<Generation>> result_;
   std::function<void()> ready_;
+  Status thrown_;                      // by ready_
   int wait_token_ = 0, wait_end_ = 0;  // threads
 };
 

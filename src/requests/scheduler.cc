@@ -296,7 +296,7 @@ void Scheduler::sweep(Lane& lane) {
   const Clock::time_point now = Clock::now();
   for (auto* jobs : {&lane.waiting, &lane.running})
     for (const auto& job : *jobs)
-      if (job->cancelled() || (job->treatment.follows_flag && lane.served.interrupted()))
+      if (job->cancelled() || job->interrupted())
         job->decoding->end(FinishReason::kCancelled);
       else if (job->treatment.deadline && *job->treatment.deadline <= now)
         job->decoding->end(FinishReason::kDeadline);
@@ -459,8 +459,9 @@ std::vector<std::vector<Scheduler::Picked>> Scheduler::pick(Lane& lane) {
 }
 
 void Scheduler::stepping(std::vector<Job*> jobs) {
-  const bool by_flag = std::all_of(jobs.begin(), jobs.end(), [](const Job* j) { return j->treatment.follows_flag; });
-  pool_.interrupt_when(&abort_, by_flag && !jobs.empty() ? jobs[0]->decoding->served().interrupt.load() : nullptr);
+  const std::atomic<bool>* const flag = jobs.empty() ? nullptr : jobs[0]->flag();
+  const bool of_all = std::all_of(jobs.begin(), jobs.end(), [&](const Job* j) { return j->flag() == flag; });
+  pool_.interrupt_when(&abort_, of_all ? flag : nullptr);
   const std::lock_guard held(stepping_mutex_);
   stepping_ = std::move(jobs);
   abort_ = !stepping_.empty() &&

@@ -49,7 +49,8 @@ class Scheduler {
   auto call(Work&& work, const std::atomic<bool>* interrupt = nullptr) -> decltype(work()) {
     std::optional<decltype(work())> result;
     std::exception_ptr thrown;
-    const auto run = [&] {
+    const auto run = [&, flag = thread_flag()] {
+      const ThreadFlag same(flag);
       try {
         result.emplace(work());
       } catch (...) {

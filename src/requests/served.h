@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/thread_flag.h"
 #include "requests/picture.h"
 #include "runtime/engine.h"
 #include "runtime/naive_engine.h"
@@ -32,8 +33,9 @@ struct Served {
   int64_t room() const { return full ? 0 : std::max<int64_t>(0, std::min(rows(), running_limit) - running); }
   Scheduler* scheduler = nullptr;                            // that feeds it
   std::atomic<const std::atomic<bool>*> interrupt{nullptr};  // a flag of the caller that ends what follows it
+  // Whether what this thread asks for is to end.
   bool interrupted() const {
-    const std::atomic<bool>* flag = interrupt;
+    const std::atomic<bool>* const flag = thread_flag_or(interrupt);
     return flag && flag->load();
   }
   PictureFrame frame;                          // see Scheduler::picture

@@ -116,7 +116,8 @@ void PrefixCache::keep(std::span<const int64_t> tokens, const Sequence& sequence
     pool_.space(SpaceKind::kWhole).add_reference({known.slot, 1});
   }
   if (pool_.slot_bytes(SpaceKind::kWhole) == 0) grow(root, tokens, sequence);
-  while (slots_ > most_) drop_oldest();
+  longest_ = std::max(longest_, std::ssize(tokens));
+  while (slots_ > most()) drop_oldest();
 }
 
 // Precondition: nodes_of_ is large enough.

@@ -27,9 +27,11 @@ struct PrefixTree {
 // keeps a beginning of what it was to keep.
 class PrefixCache {
  public:
-  // At most a quarter of the slots is kept, and `most` of them.
-  explicit PrefixCache(StatePool& pool, int64_t most = INT64_MAX)
-      : pool_(pool), most_(std::min(most, pool.capacity() / 4)) {}
+  // At most a quarter of the slots is kept, and `most` of them; and, of these, no more than `plenty`, or the slots of
+  // kSequences sequences as long as the longest so far: prompts that never come again take no more and more memory.
+  static constexpr int64_t kSequences = 4;
+  explicit PrefixCache(StatePool& pool, int64_t most = INT64_MAX, int64_t plenty = INT64_MAX)
+      : pool_(pool), most_(std::min(most, pool.capacity() / 4)), plenty_(plenty) {}
   ~PrefixCache();
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
@@ -65,8 +67,11 @@ class PrefixCache {
   void put_after(Node* node, Node* older);
   void take_out(Node* node);
 
+  int64_t most() const { return std::min(most_, std::max(plenty_, kSequences * longest_)); }
+
   StatePool& pool_;
-  const int64_t most_;
+  const int64_t most_, plenty_;
+  int64_t longest_ = 0;  // tokens of a sequence that was to be kept
   std::map<Tree, Node> roots_;
   // A child is always older than its parent, so that the oldest of all is a leaf.
   Node *oldest_ = nullptr, *newest_ = nullptr;

@@ -13,11 +13,11 @@ using Tokens = std::vector<int64_t>;
 // Sequences as an engine makes them, and which beginning of which prompt every slot was written for.
 class PrefixCacheTest : public ::testing::Test {
  protected:
-  void start(int64_t capacity) {
+  void start(int64_t capacity, int64_t plenty = INT64_MAX) {
     Result<std::unique_ptr<StatePool>> pool = StatePool::create({}, {capacity});
     ASSERT_TRUE(pool.is_ok());
     pool_ = std::move(*pool);
-    cache_ = std::make_unique<PrefixCache>(*pool_);
+    cache_ = std::make_unique<PrefixCache>(*pool_, INT64_MAX, plenty);
   }
 
   void check_slots(const Tokens& tokens, const Sequence& s) const {
@@ -104,6 +104,23 @@ TEST_F(PrefixCacheTest, TheOldestMakesRoom) {
 
 // Whole states are known where a step of a sequence ended, and a beginning that is found ends there. A slot of them is
 // free once neither the cache nor a sequence holds it.
+TEST_F(PrefixCacheTest, PromptsThatNeverComeAgainHaveABound) {
+  start(4096, 100);
+  for (int64_t i = 0; i < 200; ++i) {
+    run({i, i + 1, i + 2, i + 3});
+    ASSERT_LE(cache_->slots(), 100);
+  }
+  EXPECT_EQ(cache_->slots(), 100);
+  Tokens prompt;
+  for (int64_t i = 0; i < 80; ++i) prompt.push_back(1000 + i);
+  run(prompt);  // where prompts are longer, so is what is kept
+  for (int64_t i = 0; i < 200; ++i) {
+    run({i, i + 1, i + 2, i + 3});
+    ASSERT_LE(cache_->slots(), 4 * 80);
+  }
+  EXPECT_EQ(cache_->slots(), 4 * 80);
+}
+
 TEST(PrefixCacheOfWholeStates, EndsWhereTheyAreKnown) {
   StateLayout rows, whole;
   rows.pair.rule = StateRule::kAppend;

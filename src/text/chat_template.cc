@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/lfs_pointer.h"
+#include "base/thread_flag.h"
 #include "text/json_file.h"
 #include "text/ordered_json.h"
 #include "text/stop.h"
@@ -84,7 +85,7 @@ Result<std::string> FolderTokenizer::apply_chat_template(std::string_view messag
   const std::string& jinja = chosen.value()->source;
   if (is_lfs_pointer(jinja)) return lfs_pointer_error(chosen.value()->file);
   OwnedText out, error;
-  const Stop stop(interrupt_->load());
+  const Stop stop(thread_flag_or(*interrupt_));
   const situ_text_stop when = stop.for_call();
   if (situ_text_render_chat(jinja.data(), jinja.size(), messages_json.data(), messages_json.size(), text.data(),
                             text.size(), &when, out.get(), error.get()) != 0) {

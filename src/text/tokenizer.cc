@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/lfs_pointer.h"
+#include "base/thread_flag.h"
 #include "text/language_tokens.h"
 #include "text/mark.h"
 #include "text/slow_tokenizer.h"
@@ -105,7 +106,7 @@ Status FolderTokenizer::resolve_ends() {
 
 Result<std::vector<int64_t>> FolderTokenizer::encode(std::string_view text, bool add_special_tokens,
                                                      char32_t mark) const {
-  const Stop when(interrupt_->load());
+  const Stop when(thread_flag_or(*interrupt_));
   if (!add_special_tokens || !ends_) return model_->encode(text, add_special_tokens, mark, when);
   Result<std::vector<int64_t>> ids = model_->encode(text, false, mark, when);
   if (!ids.is_ok()) return ids;
@@ -115,7 +116,7 @@ Result<std::vector<int64_t>> FolderTokenizer::encode(std::string_view text, bool
 }
 
 Result<EncodedTexts> FolderTokenizer::encode_texts(std::span<const std::string_view> texts, int64_t most) const {
-  const Stop when(interrupt_->load());
+  const Stop when(thread_flag_or(*interrupt_));
   if (!ends_) return model_->encode_texts(texts, most, config_.cuts_left, when);
   std::vector<std::vector<int64_t>> plain;
   for (const std::string_view text : texts) {
@@ -193,7 +194,7 @@ Result<std::string> FolderTokenizer::break_special(std::string_view text, char32
 }
 
 Result<std::string> FolderTokenizer::decode(std::span<const int64_t> ids, bool skip_special_tokens) const {
-  const Stop when(interrupt_->load());
+  const Stop when(thread_flag_or(*interrupt_));
   return model_->decode(ids, skip_special_tokens, when);
 }
 

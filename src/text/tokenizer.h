@@ -33,8 +33,9 @@ class FolderTokenizer {
   // The file that a folder lacks to have a tokenizer; "": none.
   static std::string missing_file(const std::filesystem::path& folder);
 
-  // Calls that wait end with the error kInterrupted within milliseconds when the flag is true. Null: none. The flag
-  // must live as long as a call that began with it.
+  // Calls that wait end with the error kInterrupted within milliseconds when the flag is true; those of a thread with a
+  // flag of its own (base/thread_flag.h) follow that one. Null: none. The flag must live as long as a call that began
+  // with it.
   void interrupt_when(const std::atomic<bool>* flag) { interrupt_->store(flag); }
 
   // Errors: invalid UTF-8; a text that the model of tokenizer.json cannot express (no unknown token), or on which its

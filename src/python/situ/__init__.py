@@ -18,7 +18,7 @@ SituError.
 """
 
 from situ import openai
-from situ._situ import Session, SituError, peak_rss_mib
+from situ._situ import Session, SituError, __version__, peak_rss_mib
 from situ.model import AsyncStream, Model, Stream, load
 from situ.options import LoadOptions, Options, RequestOptions
 from situ.prompts import Conversation, Image, Message, Part, Prompt, Sound
@@ -58,6 +58,7 @@ __all__ = [
     "Transcript",
     "Transcription",
     "Word",
+    "__version__",
     "load",
     "openai",
     "peak_rss_mib",
