@@ -19,17 +19,17 @@
 #include "cli/interrupts.h"
 #include "serve/bodies.h"
 #include "serve/embeddings.h"
+#include "serve/openai_errors.h"
 
 namespace situ::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using serve::Fault;
+using serve::Refusal;
 using serve::Json;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kLongestLine = size_t{64} << 20;
-constexpr const char* kDuplicate = "duplicate_custom_id";
 
 std::string failure(const std::string& path, const std::string& what) {
   return path + ": " + what + ": " + std::strerror(errno);
@@ -152,7 +152,7 @@ std::optional<bool> keeps(const std::string& text, Answered* answered) {
     status = code.get<int64_t>();
     const Json body = response.value("body", Json());
     const Json error = body.is_object() ? body.value("error", Json()) : Json();
-    by_id = by_id || (status == 400 && error.is_object() && error.value("code", Json()) == kDuplicate);
+    by_id = by_id || (status == 400 && error.is_object() && error.value("code", Json()) == "duplicate_custom_id");
   }
   if (response.is_object() && status != 200 && (status < 400 || status >= 500)) return false;
   (by_id ? answered->ids : answered->custom_ids).insert((by_id ? line["id"] : custom_id).get<std::string>());
@@ -249,8 +249,8 @@ class Batch {
   Status look_at(Live& live, bool* done);
   Status put(const std::string& id, const std::optional<std::string>& custom_id, int status, Json body);
   Status put_line(const Json& line);
-  Status refuse(const std::string& id, const std::optional<std::string>& custom_id, const Fault& fault) {
-    return put(id, custom_id, fault.status, to_json(fault));
+  Status refuse(const std::string& id, const std::optional<std::string>& custom_id, const Refusal& refusal) {
+    return put(id, custom_id, serve::words_of(refusal).status, to_json(refusal));
   }
   Status wait(bool for_input);
   void show_progress(bool last);
@@ -301,14 +301,12 @@ Status Batch::take_line(const Lines::Line& line) {
                      {"error", {{"code", "invalid_json"}, {"message", "line " + std::to_string(number_) + what}}}});
   };
   if (line.too_long) return invalid(" has more than " + std::to_string(kLongestLine) + " bytes");
-  std::optional<Fault> inside;
-  const serve::OrFault<Json> read = serve::parse_body(line.text, &inside);
-  if (const Fault* fault = std::get_if<Fault>(&read)) return invalid(": " + fault->message);
+  std::optional<Refusal> inside;
+  const serve::OrRefusal<Json> read = serve::parse_body(line.text, &inside);
+  if (const Refusal* refusal = std::get_if<Refusal>(&read)) return invalid(": " + refusal->message);
   const Json& request = std::get<Json>(read);
   const auto field = [&](const char* name) { return request.value(name, Json()); };
-  const auto wrong = [](int status, const char* param, const std::string& message, const char* code) {
-    return Fault{status, message, "invalid_request_error", param, code};
-  };
+  using Kind = Refusal::Kind;
   std::optional<std::string> custom_id;
   if (field("custom_id").is_string()) custom_id = field("custom_id").get<std::string>();
   constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
@@ -320,28 +318,28 @@ Status Batch::take_line(const Lines::Line& line) {
     return Status::ok();
   }
   const auto missing_or = [&](const char* name) {
-    return field(name).is_null() ? "missing_required_parameter" : "invalid_type";
+    return field(name).is_null() ? Kind::kMissing : Kind::kType;
   };
   if (!custom_id)
-    return refuse(id, custom_id, wrong(400, "custom_id", "custom_id should be a string", missing_or("custom_id")));
+    return refuse(id, custom_id, {missing_or("custom_id"), "custom_id", "custom_id should be a string"});
   if (!first)
-    return refuse(id, custom_id, wrong(400, "custom_id", "an earlier line has the same custom_id", kDuplicate));
+    return refuse(id, custom_id, {Kind::kDuplicate, "custom_id", "an earlier line has the same custom_id"});
   const std::optional<serve::Route> route =
       field("url").is_string() ? serve::route_of(field("url").get<std::string>()) : std::nullopt;
   const bool embeds = field("url") == serve::kEmbeddingsUrl;
   if (!route && !embeds)
     return refuse(
         id, custom_id,
-        wrong(404, "url", "url should be /v1/chat/completions, /v1/completions or /v1/embeddings", "unknown_url"));
+        {Kind::kNoPath, "url", "url should be /v1/chat/completions, /v1/completions or /v1/embeddings"});
   if (field("method") != "POST")
-    return refuse(id, custom_id, wrong(405, "method", "method should be POST", "method_not_allowed"));
+    return refuse(id, custom_id, {Kind::kMethod, "method", "method should be POST"});
   const Json body = field("body");
   if (!body.is_object())
-    return refuse(id, custom_id, wrong(400, "body", "body should be an object", missing_or("body")));
+    return refuse(id, custom_id, {missing_or("body"), "body", "body should be an object"});
   if (inside) return refuse(id, custom_id, *inside);
   if (embeds) return embed(id, custom_id, body);
-  serve::OrFault<serve::Asked> asked = serve::read_body(*route, body, model_, {nullptr, a_.strict});
-  if (const Fault* fault = std::get_if<Fault>(&asked)) return refuse(id, custom_id, *fault);
+  serve::OrRefusal<serve::Asked> asked = serve::read_body(*route, body, model_, {nullptr, a_.strict});
+  if (const Refusal* refusal = std::get_if<Refusal>(&asked)) return refuse(id, custom_id, *refusal);
   auto live = std::make_unique<Live>();
   live->id = id;
   live->custom_id = custom_id;
@@ -354,12 +352,12 @@ Status Batch::take_line(const Lines::Line& line) {
 
 // Between the steps of those that run.
 Status Batch::embed(const std::string& id, const std::optional<std::string>& custom_id, const Json& body) {
-  const serve::OrFault<std::string> name = serve::model_of(body);
-  if (const Fault* fault = std::get_if<Fault>(&name)) return refuse(id, custom_id, *fault);
+  const serve::OrRefusal<std::string> name = serve::model_of(body);
+  if (const Refusal* refusal = std::get_if<Refusal>(&name)) return refuse(id, custom_id, *refusal);
   const std::string& given = std::get<std::string>(name);
   int64_t tokens = 0;
-  serve::OrFault<Json> answer = serve::answer_embeddings(model_, body, given.empty() ? model_name_ : given, a_.strict, &tokens);
-  if (const Fault* fault = std::get_if<Fault>(&answer)) return refuse(id, custom_id, *fault);
+  serve::OrRefusal<Json> answer = serve::answer_embeddings(model_, body, given.empty() ? model_name_ : given, a_.strict, &tokens);
+  if (const Refusal* refusal = std::get_if<Refusal>(&answer)) return refuse(id, custom_id, *refusal);
   return put(id, custom_id, 200, std::move(std::get<Json>(answer)));
 }
 
@@ -377,9 +375,9 @@ Status Batch::submit(Live& live, bool* room) {
       return Status::ok();
     }
     if (!ticket.is_ok()) {
-      const Fault fault = serve::fault_of(live.asked, ticket.status());
+      const Refusal refusal = serve::refusal_of(live.asked, ticket.status());
       for (std::optional<Ticket>& t : live.tickets) running_ -= t.has_value();
-      const Status written = refuse(live.id, live.custom_id, fault);
+      const Status written = refuse(live.id, live.custom_id, refusal);
       live.tickets.clear();
       live.over = live.submitted = live.asked.requests.size();
       return written;
@@ -405,11 +403,11 @@ Status Batch::look_at(Live& live, bool* done) {
     ticket.reset();
     --running_;
     ++live.over;
-    if (const std::optional<Fault> fault = serve::fault_of(live.asked, result)) {
+    if (const std::optional<Refusal> refusal = serve::refusal_of(live.asked, result)) {
       for (std::optional<Ticket>& t : live.tickets) running_ -= t.has_value();
       live.tickets.clear();
       *done = true;
-      return refuse(live.id, live.custom_id, *fault);
+      return refuse(live.id, live.custom_id, *refusal);
     }
     live.results[i] = std::move(*result);
   }

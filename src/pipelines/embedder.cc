@@ -154,11 +154,13 @@ Result<int64_t> Embedder::size_of(const EmbedOptions& options) const {
   if (size == dims_ || listed || (open && size > 0 && size < dims_)) return size;
   std::string why = "embeddings have " + std::to_string(dims_) + " numbers, and dimensions is " + std::to_string(size);
   const std::string file = folder_.model_file.string();
-  if (open) return not_for_this(file, why + "; from 1 to " + std::to_string(dims_) + " are possible");
+  if (open)
+    return not_for_this(file, why + "; from 1 to " + std::to_string(dims_) + " are possible").or_option("dimensions");
   std::string sizes;
   for (const int64_t s : smaller_.sizes) sizes += (sizes.empty() ? "" : ", ") + std::to_string(s);
   return not_for_this(file, why + (sizes.empty() ? "; nothing in the folder's files says that they may be cut"
-                                                 : "; they may be cut to " + sizes));
+                                                 : "; they may be cut to " + sizes))
+      .or_option("dimensions");
 }
 
 std::string Embedder::pooling_text() const {

@@ -24,7 +24,8 @@ Result<std::string> TextInputs::prompt_of(const ModelFolder& folder, const Sente
   std::string names;
   for (const auto& [name, text] : files.prompts) names += (names.empty() ? "" : ", ") + name;
   return refuse(folder.folder.string(), "no prompt is called '" + *options.prompt_name + "'; there " +
-                                            (names.empty() ? "are none" : "are " + names));
+                                            (names.empty() ? "are none" : "are " + names))
+      .or_option("prompt_name");
 }
 
 Result<std::string> TextInputs::prepared(const std::string& text) const {

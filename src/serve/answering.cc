@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include "serve/openai_errors.h"
 #include "text/json_file.h"
 
 namespace situ::serve {
@@ -30,13 +31,13 @@ Answering::Answering(Client& client, Call& call, std::unique_ptr<BodyAnswer> ans
 
 Answering::~Answering() = default;
 
-OrFault<std::unique_ptr<Answering>> Answering::begin(Client& client, Call& call, Model& model, Asked asked) {
+OrRefusal<std::unique_ptr<Answering>> Answering::begin(Client& client, Call& call, Model& model, Asked asked) {
   const Envelope envelope{new_id(asked.route), now_seconds(), asked.model.empty() ? call.model : asked.model};
   for (const Request& r : asked.requests) call.prompt_tokens += std::ssize(r.prompt.ids());
   const bool stream = asked.stream;
-  OrFault<std::unique_ptr<BodyAnswer>> begun =
+  OrRefusal<std::unique_ptr<BodyAnswer>> begun =
       BodyAnswer::begin(model, std::move(asked), envelope, stream, call.client);
-  if (Fault* f = std::get_if<Fault>(&begun)) return std::move(*f);
+  if (Refusal* f = std::get_if<Refusal>(&begun)) return std::move(*f);
   std::unique_ptr<Answering> answering(
       new Answering(client, call, std::move(std::get<std::unique_ptr<BodyAnswer>>(begun))));
   if (stream) {
@@ -52,9 +53,9 @@ void Answering::follow() {
 
 void Answering::advance() {
   if (ended_) return;
-  const std::optional<Fault> fault =
+  const std::optional<Refusal> refusal =
       answer_->advance([&](size_t choice) { note_token(choice); }, [&](const Json& piece) { event(piece); });
-  if (fault) return fail(*fault);
+  if (refusal) return fail(*refusal);
   flush();
   if (!ended_ && answer_->over()) complete();
 }
@@ -95,14 +96,14 @@ void Answering::complete() {
   client_.end(call_);
 }
 
-void Answering::fail(const Fault& fault) {
+void Answering::fail(const Refusal& refusal) {
   if (ended_) return;
   ended_ = true;
   account();
   call_.finish = "error";
   answer_->cancel();
-  if (!streams()) return client_.respond(call_, fault.status, to_json(fault));
-  event(to_json(fault));
+  if (!streams()) return client_.respond(call_, words_of(refusal).status, to_json(refusal));
+  event(to_json(refusal));
   client_.send(call_, pending_);
   client_.end(call_);
 }

@@ -32,7 +32,7 @@ void read_field(BodyReader& r, const BodyField& f, const Json& value) {
     r.says(other == std::end(kOtherNames) ? f.name : other->second, f.name);
   }
   if (f.use == Use::kRefused && !is_neutral(f, value))
-    r.refuse(f.name, std::string(f.name) + " is not supported: " + f.what, "unsupported_parameter");
+    r.refuse(f.name, std::string(f.name) + " is not supported: " + f.what, Refusal::Kind::kUnsupported);
   if (f.use == Use::kTemplate && !r.template_reads(f.name)) r.asked.ignored.add(f.name);
   if (f.read) f.read(r, f.name, value);
 }
@@ -40,7 +40,7 @@ void read_field(BodyReader& r, const BodyField& f, const Json& value) {
 void read_fields(BodyReader& r) {
   for (const BodyField& f : body_fields()) {
     const Json* value = (f.routes & static_cast<int>(r.route)) != 0 ? r.find(f.name) : nullptr;
-    if (value && !r.fault) read_field(r, f, *value);
+    if (value && !r.refusal) read_field(r, f, *value);
   }
 }
 
@@ -73,7 +73,7 @@ std::vector<Prompt> read_prompts(BodyReader& r, const char* name, const Json& va
   std::vector<Prompt> prompts;
   const auto add_text = [&](const Json& text) {
     if (!r.model.tokenizer().is_there())
-      return r.refuse(name, "the model has no tokenizer, so that prompts are lists of token ids", kUnsupportedByModel);
+      return r.refuse(name, "the model has no tokenizer, so that prompts are lists of token ids", Refusal::Kind::kByModel);
     const Result<std::vector<int64_t>> ids = r.model.tokenizer().encode(text.get<std::string>(), r.add_special);
     if (!ids.is_ok()) return r.refuse(name, one_line(ids.status().message()));
     prompts.emplace_back(*ids);
@@ -90,7 +90,7 @@ std::vector<Prompt> read_prompts(BodyReader& r, const char* name, const Json& va
     add_ids(value);
   } else {
     for (const Json& item : value) {
-      if (r.fault) break;
+      if (r.refusal) break;
       if (item.is_string())
         add_text(item);
       else if (item.is_array())
@@ -112,7 +112,7 @@ void read_prompt(BodyReader& r) {
   if (given && ids)
     r.refuse("prompt_token_ids", "prompt_token_ids stands in place of " + std::string(usual) + ": both are given");
   else if (!given && !ids)
-    r.refuse(usual, std::string(usual) + " is missing", "missing_required_parameter");
+    r.refuse(usual, std::string(usual) + " is missing", Refusal::Kind::kMissing);
   else if (ids && (!ids->is_array() || ids->empty()))
     r.refuse_type("prompt_token_ids", *ids, "a list of token ids");
   else if (ids && r.ids("prompt_token_ids", *ids))
@@ -128,7 +128,7 @@ void read_prompt(BodyReader& r) {
     if (slots > 0 && tokens > slots && tokens <= facts.context_length && !r.model.has_encoder())
       r.refuse(r.asked.prompt_field,
                context_words(slots, tokens) + " (The state has room for no more.)",
-               "context_length_exceeded");
+               Refusal::Kind::kContext);
     Request request{std::move(p), r.options};
     request.priority = r.priority;
     r.asked.requests.push_back(std::move(request));
@@ -141,7 +141,7 @@ void draw_seeds(BodyReader& r) {
   r.options.seed = draw_seed();
 }
 
-// -- faults
+// -- refusals
 
 // A prompt that is longer than the whole state. (Of an encoder-decoder: what its answer begins with.)
 bool never_fits(const Asked& asked) {
@@ -172,62 +172,51 @@ std::optional<Route> route_of(std::string_view url) {
 
 const char* url_of(Route route) { return kUrls[route == Route::kChat ? 0 : 1]; }
 
-OrFault<Asked> read_body(Route route, const Json& body, const Model& model, const BodyRules& rules) {
+OrRefusal<Asked> read_body(Route route, const Json& body, const Model& model, const BodyRules& rules) {
   BodyReader r(route, body, model, rules);
   r.asked.route = route;
   r.asked.by = &model;
-  if (!model.generates()) r.refuse("model", "the model gives embeddings or scores, no answers", kUnsupportedByModel);
+  if (!model.generates()) r.refuse("model", "the model gives embeddings or scores, no answers", Refusal::Kind::kByModel);
   ignore_unknown(r);
   read_fields(r);
-  if (!r.fault) settle_options(r);
-  if (!r.fault) draw_seeds(r);
-  if (!r.fault) read_prompt(r);
-  if (r.fault) return std::move(*r.fault);
+  if (!r.refusal) settle_options(r);
+  if (!r.refusal) draw_seeds(r);
+  if (!r.refusal) read_prompt(r);
+  if (r.refusal) return std::move(*r.refusal);
   return std::move(r.asked);
 }
 
-Fault fault_of(const Asked& asked, const Status& status) {
-  Fault f;
-  f.message = without_paths(*asked.by, status.message());
+Refusal refusal_of(const Asked& asked, const Status& status) {
+  using Kind = Refusal::Kind;
+  const std::string message = without_paths(*asked.by, status.message());
+  const auto said = asked.fields_of_options.find(status.option());
+  const std::string field = said == asked.fields_of_options.end() ? asked.prompt_field : said->second;
   switch (status.code()) {
     case Code::kContextExceeded:
-      f.param = asked.prompt_field;
-      f.code = "context_length_exceeded";
-      break;
+      return {Kind::kContext, asked.prompt_field, message};
     case Code::kInvalidArgument:
+      return {Kind::kInvalid, field, message};
     case Code::kNotFound:
     case Code::kUnsupportedModel:
-      if (const auto field = asked.fields_of_options.find(status.option()); field != asked.fields_of_options.end())
-        f.param = field->second;
-      else
-        f.param = asked.prompt_field;
-      f.code = status.code() == Code::kInvalidArgument ? "invalid_value" : kUnsupportedByModel;
-      break;
+      return {Kind::kByModel, field, message};
     case Code::kNoRoom:
-      if (!never_fits(asked)) return overloaded(f.message);
-      f.param = asked.prompt_field;
-      f.code = "context_length_exceeded";
-      break;
+      if (never_fits(asked)) return {Kind::kContext, asked.prompt_field, message};
+      return {Kind::kNoRoom, "", message};
     case Code::kBusy:
-      return rate_limited(f.message);
+      return {Kind::kBusy, "", message};
     default:
-      f.status = 500;
-      f.type = "server_error";
-      f.code = "model_failed";
+      return {Kind::kFailed, "", message};
   }
-  return f;
 }
 
-std::optional<Fault> too_many_prompts(const Asked& asked, int64_t most, const std::string& where) {
+std::optional<Refusal> too_many_prompts(const Asked& asked, int64_t most, const std::string& where) {
   const int64_t prompts = std::ssize(asked.requests);
   if (prompts <= most) return std::nullopt;
-  return Fault{
-      400, std::to_string(prompts) + " prompts are more than may run and wait " + where + ": " + std::to_string(most),
-      "invalid_request_error", "prompt", "limit_exceeded"};
+  return Refusal{Refusal::Kind::kLimit, "prompt", std::to_string(prompts) + " prompts are more than may run and wait " + where + ": " + std::to_string(most)};
 }
 
-std::optional<Fault> fault_of(const Asked& asked, const Result<Generation>& result) {
-  if (!result.is_ok()) return fault_of(asked, result.status());
+std::optional<Refusal> refusal_of(const Asked& asked, const Result<Generation>& result) {
+  if (!result.is_ok()) return refusal_of(asked, result.status());
   std::string error = result->error;
   Code code = result->error_code;
   bool failed = result->finish_reason == FinishReason::kError;
@@ -237,8 +226,8 @@ std::optional<Fault> fault_of(const Asked& asked, const Result<Generation>& resu
       error = a.error;
     }
   if (!failed) return std::nullopt;
-  if (code == Code::kNoRoom) return fault_of(asked, Status::error(code, error));
-  return Fault{500, without_paths(*asked.by, error), "server_error", "", "model_failed"};
+  if (code == Code::kNoRoom) return refusal_of(asked, Status::error(code, error));
+  return Refusal{Refusal::Kind::kFailed, "", without_paths(*asked.by, error)};
 }
 
 std::string new_id(Route route) {

@@ -159,7 +159,7 @@ void read_structured_outputs(BodyReader& r, const char* name, const Json& value)
   if (!value.is_object()) return r.refuse_type(name, value, "an object");
   for (const auto& [key, inner] : value.items()) {
     const std::string here = std::string(name) + "." + key.substr(0, 100);
-    if (inner.is_null() || r.fault) continue;
+    if (inner.is_null() || r.refusal) continue;
     if (key == "json")
       set_schema_or_text(r, here, inner);
     else if (key == "regex" && inner.is_string())
@@ -173,7 +173,7 @@ void read_structured_outputs(BodyReader& r, const char* name, const Json& value)
     } else if (key == "grammar" || key == "structural_tag" || key == "whitespace_pattern" ||
                (key == "disable_any_whitespace" && inner == true) ||
                (key == "disable_additional_properties" && inner == true))
-      r.refuse(here, here + " is not supported: json, regex, choice and json_object are", "unsupported_parameter");
+      r.refuse(here, here + " is not supported: json, regex, choice and json_object are", Refusal::Kind::kUnsupported);
     else if (!key.starts_with("disable_") && !key.starts_with("_"))
       r.ignore(here);
   }

@@ -127,7 +127,7 @@ void read_n(Reader& r, const char* name, const Json& value) {
 void read_best_of(Reader& r, const char* name, const Json& value) {
   const std::optional<int64_t> best = r.integer(name, value, 1, kMostBeams);
   if (best && *best != r.asked.choices)
-    r.refuse(name, "best_of is not supported: n answers are all that are made", "unsupported_parameter");
+    r.refuse(name, "best_of is not supported: n answers are all that are made", Refusal::Kind::kUnsupported);
 }
 
 void read_logprobs(Reader& r, const char* name, const Json& value) {
@@ -153,7 +153,7 @@ void read_prompt_logprobs(Reader& r, const char* name, const Json& value) {
 void read_echo(Reader& r, const char* name, const Json& value) {
   const std::optional<bool> echo = r.boolean(name, value);
   if (echo && *echo && r.route == Route::kChat)
-    return r.refuse(name, "echo is not supported: a conversation is not told again", "unsupported_parameter");
+    return r.refuse(name, "echo is not supported: a conversation is not told again", Refusal::Kind::kUnsupported);
   if (echo) r.asked.echo = *echo;
 }
 
@@ -167,7 +167,7 @@ void read_tools(Reader& r, const char* name, const Json& value) {
   const Json* choice = r.find("tool_choice");
   if (!value.empty() && (!choice || *choice != "none"))
     r.refuse(name, "tools are taken with tool_choice \"none\" only: tool calls are not supported",
-             "unsupported_parameter");
+             Refusal::Kind::kUnsupported);
 }
 
 void read_tool_choice(Reader& r, const char* name, const Json& value) {
@@ -175,7 +175,7 @@ void read_tool_choice(Reader& r, const char* name, const Json& value) {
   const bool idle = value == "auto" && (!tools || tools->empty());
   if (value != "none" && !idle)
     r.refuse(name, "tool_choice should be \"none\", is " + shown(value) + ": tool calls are not supported",
-             "unsupported_parameter");
+             Refusal::Kind::kUnsupported);
 }
 
 void read_stream(Reader& r, const char* name, const Json& value) {
@@ -201,7 +201,7 @@ void read_template_variables(Reader& r, const char* name, const Json& value) {
 void read_documents(Reader& r, const char* name, const Json& value) {
   if (!value.is_array()) return r.refuse_type(name, value, "a list");
   if (!value.empty() && !r.template_reads(name))
-    r.refuse(name, "documents is not supported: the model's chat template does not show them", "unsupported_parameter");
+    r.refuse(name, "documents is not supported: the model's chat template does not show them", Refusal::Kind::kUnsupported);
 }
 
 void read_generation_prompt(Reader& r, const char* name, const Json& value) {
@@ -221,7 +221,7 @@ void read_continue(Reader& r, const char* name, const Json& value) {
 void read_add_special(Reader& r, const char* name, const Json& value) {
   const std::optional<bool> added = r.boolean(name, value);
   if (added && *added && r.route == Route::kChat)
-    return r.refuse(name, "add_special_tokens is not supported: the chat template writes them", "unsupported_parameter");
+    return r.refuse(name, "add_special_tokens is not supported: the chat template writes them", Refusal::Kind::kUnsupported);
   if (added) r.add_special = *added;
 }
 
@@ -348,7 +348,7 @@ bool has_no_effect(Route route, std::string_view name) {
 
 void BodyReader::ignore(const std::string& name) {
   const std::string shown = one_line(name.substr(0, 200));
-  if (rules.strict) return refuse(shown, "unknown parameter: '" + shown + "'", "unknown_parameter");
+  if (rules.strict) return refuse(shown, "unknown parameter: '" + shown + "'", Refusal::Kind::kUnknown);
   asked.ignored.add(shown);
 }
 
@@ -358,7 +358,7 @@ bool BodyReader::template_reads(std::string_view name) const {
 }
 
 void BodyReader::refuse_type(const std::string& param, const Json& value, const std::string& wanted) {
-  refuse(param, param + " should be " + wanted + ", is " + shown(value), "invalid_type");
+  refuse(param, param + " should be " + wanted + ", is " + shown(value), Refusal::Kind::kType);
 }
 
 std::optional<double> BodyReader::number(const std::string& name, const Json& value, double least, double most) {

@@ -20,7 +20,7 @@ class Check {
  public:
   Check(const Json& body, const Limits& limits) : body_(body), limits_(limits) {}
 
-  std::optional<Fault> found() {
+  std::optional<Refusal> found() {
     const auto sized = [](const Json& value) { return value.is_structured() ? std::ssize(value) : 0; };
     const auto given = [](const Json& value) {
       const bool large = value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX};
@@ -44,7 +44,7 @@ class Check {
       if (const Json& value = at(name); value.is_structured() || value.is_string())
         refuse(name, std::ssize(json_text(value)), &Limits::grammar_bytes);
     media(messages);
-    return fault_;
+    return refusal_;
   }
 
  private:
@@ -71,22 +71,20 @@ class Check {
 
   // The first one stays.
   void refuse(const char* name, int64_t count, int64_t Limits::* limit) {
-    if (fault_ || count <= limits_.*limit) return;
+    if (refusal_ || count <= limits_.*limit) return;
     for (const LimitEntry& entry : limit_entries())
       if (entry.value == limit)
-        fault_ = Fault{400,
-                       (*name ? std::string(name) : "the body") + ": " + std::to_string(count) + " is more than " +
-                           std::to_string(limits_.*limit) + ", the limit '" + entry.name + "'",
-                       "invalid_request_error", name, "limit_exceeded"};
+        refusal_ = Refusal{Refusal::Kind::kLimit, name, (*name ? std::string(name) : "the body") + ": " + std::to_string(count) + " is more than " +
+                           std::to_string(limits_.*limit) + ", the limit '" + entry.name + "'"};
   }
 
   const Json& body_;
   const Limits& limits_;
-  std::optional<Fault> fault_;
+  std::optional<Refusal> refusal_;
 };
 
 }  // namespace
 
-std::optional<Fault> beyond_limits(const Json& body, const Limits& limits) { return Check(body, limits).found(); }
+std::optional<Refusal> beyond_limits(const Json& body, const Limits& limits) { return Check(body, limits).found(); }
 
 }  // namespace situ::serve

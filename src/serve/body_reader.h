@@ -1,4 +1,4 @@
-// What the readers of a body's fields share: the request that comes of them, and the first fault.
+// What the readers of a body's fields share: the request that comes of them, and the first refusal.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,6 @@ namespace situ::serve {
 inline constexpr int kChat = static_cast<int>(Route::kChat), kText = static_cast<int>(Route::kCompletions),
                      kBoth = kChat | kText;  // BodyField::routes
 inline constexpr int64_t kMostTokens = int64_t{1} << 30;
-inline constexpr const char* kUnsupportedByModel = "unsupported_by_model";
 
 class BodyReader {
  public:
@@ -31,7 +30,7 @@ class BodyReader {
   bool add_special = true;      // of a prompt that is a text
   std::string constraint = {};  // the field that says what the answer must match; "": none
   bool any_object = false;      // which is any JSON object; a schema beside it counts
-  std::optional<Fault> fault;
+  std::optional<Refusal> refusal;
 
   // What the field of this name has; null: nothing, or null.
   const Json* find(const char* name) const {
@@ -39,8 +38,8 @@ class BodyReader {
     return found == body.end() || found->is_null() ? nullptr : &*found;
   }
   // The first one stays.
-  void refuse(const std::string& param, const std::string& message, const std::string& code = "invalid_value") {
-    if (!fault) fault = Fault{400, message, "invalid_request_error", param, code};
+  void refuse(const std::string& field, const std::string& message, Refusal::Kind kind = Refusal::Kind::kInvalid) {
+    if (!refusal) refusal = Refusal{kind, field, message};
   }
   // Whether the model's chat template reads a variable, or a key of a message, of this name.
   bool template_reads(std::string_view name) const;
@@ -72,18 +71,11 @@ std::span<const BodyField> peer_fields();
 // A value for a message: the beginning of its JSON.
 std::string shown(const Json& value);
 
-// 503: there is no memory for an answer. Later there may be.
-inline Fault overloaded(std::string message) { return {503, std::move(message), "server_error", "", "overloaded"}; }
-// 429: as much is asked for as may be. Later there may be room.
-inline Fault rate_limited(std::string message) {
-  return {429, std::move(message), "rate_limit_exceeded", "", "rate_limit_exceeded"};
-}
-
 std::string without_paths(const Model& model, std::string message);
 
-// The prompt of messages: ids, and what images and sounds are. Sets the fault.
+// The prompt of messages: ids, and what images and sounds are. Sets the refusal.
 Prompt prompt_of_messages(BodyReader& reader, const Json& messages);
-// The text that they become, images and sounds by their placeholders. Sets the fault.
+// The text that they become, images and sounds by their placeholders. Sets the refusal.
 std::string text_of_messages(BodyReader& reader, const Json& messages);
 
 }  // namespace situ::serve

@@ -19,15 +19,6 @@ std::string shown(const Json& value) {
   return text.size() > kMost ? text.substr(0, kMost) + "..." : text;
 }
 
-// In pieces: what destroys lists and objects takes memory, and ends the process where there is none.
-std::string text_of_fault(const Fault& fault) {
-  const auto text = [](const std::string& s) { return s.empty() ? "null" : json_text(Json(s)); };
-  return R"({"error":{"message":)" + json_text(Json(fault.message)) + R"(,"type":)" + text(fault.type) +
-         R"(,"param":)" + text(fault.param) + R"(,"code":)" + text(fault.code) + "}}";
-}
-
-Json to_json(const Fault& fault) { return Json::parse(text_of_fault(fault)); }
-
 namespace {
 
 // The code unit of an escape \uXXXX at the beginning of `text`; -1: there is none.
@@ -87,11 +78,11 @@ Mended mend(std::string_view text) {
   return mended;
 }
 
-Fault no_json(const std::string& why) { return {400, why, "invalid_request_error", "", "invalid_json"}; }
+Refusal no_json(const std::string& why) { return {Refusal::Kind::kNoJson, "", why}; }
 
 using Skips = std::function<bool(std::string_view)>;
 
-OrFault<Json> parse_object(std::string_view text, std::string* why_mended, const Skips& skips) {
+OrRefusal<Json> parse_object(std::string_view text, std::string* why_mended, const Skips& skips) {
   std::variant<Json, JsonFault> read = parse_ordered(text, skips);
   if (Json* json = std::get_if<Json>(&read)) {
     if (json->is_object()) return std::move(*json);
@@ -99,26 +90,26 @@ OrFault<Json> parse_object(std::string_view text, std::string* why_mended, const
   }
   const Mended mended = why_mended ? mend(text) : Mended();
   if (!mended.why.empty())
-    if (OrFault<Json> json = parse_object(mended.text, nullptr, skips); std::holds_alternative<Json>(json)) {
+    if (OrRefusal<Json> json = parse_object(mended.text, nullptr, skips); std::holds_alternative<Json>(json)) {
       *why_mended = mended.why;
       return json;
     }
-  const JsonFault& fault = std::get<JsonFault>(read);
-  return no_json("the body is not JSON: " + (fault.too_large ? std::string("a number in it is too large")
-                                                             : "byte " + std::to_string(fault.byte) + " cannot be read"));
+  const JsonFault& refusal = std::get<JsonFault>(read);
+  return no_json("the body is not JSON: " + (refusal.too_large ? std::string("a number in it is too large")
+                                                             : "byte " + std::to_string(refusal.byte) + " cannot be read"));
 }
 
 }  // namespace
 
-OrFault<Json> parse_body(std::string_view text, std::optional<Fault>* inside, const Skips& skips) {
+OrRefusal<Json> parse_body(std::string_view text, std::optional<Refusal>* inside, const Skips& skips) {
   if (const Status checked = check_json(text, "the body", kMostKeys); !checked.is_ok())
     return no_json(checked.message());
   std::string why;
-  OrFault<Json> json = parse_object(text, &why, skips);
+  OrRefusal<Json> json = parse_object(text, &why, skips);
   if (why.empty()) return json;
-  const Fault fault = no_json("the body is not JSON: " + why);
-  if (!inside) return fault;
-  *inside = fault;
+  const Refusal refusal = no_json("the body is not JSON: " + why);
+  if (!inside) return refusal;
+  *inside = refusal;
   return json;
 }
 
@@ -127,11 +118,11 @@ bool is_neutral(const BodyField& field, const Json& value) {
   return std::find(neutral.begin(), neutral.end(), value) != neutral.end();
 }
 
-OrFault<std::string> model_of(const Json& body) {
+OrRefusal<std::string> model_of(const Json& body) {
   const auto found = body.find("model");
   if (found == body.end() || found->is_null()) return std::string();
   if (found->is_string()) return found->get<std::string>();
-  return Fault{400, "model should be a string, is " + shown(*found), "invalid_request_error", "model", "invalid_type"};
+  return Refusal{Refusal::Kind::kType, "model", "model should be a string, is " + shown(*found)};
 }
 
 }  // namespace situ::serve

@@ -119,36 +119,38 @@ Result<Embeddings> embed(Model& model, const Inputs& inputs, size_t first, size_
   return inputs.texts ? model.embed(texts, inputs.options) : model.embed(ids, inputs.options);
 }
 
-Fault fault_at(Model& model, const Status& status, size_t number) {
-  const bool theirs = status.code() == Code::kInvalidArgument || status.code() == Code::kContextExceeded ||
-                      status.code() == Code::kNotFound;
+Refusal refusal_at(Model& model, const Status& status, size_t number) {
+  using Kind = Refusal::Kind;
   std::string message = without_paths(model, status.message());
   for (const char* own : {"text 1: ", "text 1 "})  // of those that were computed together
     if (message.starts_with(own)) message = message.substr(std::string_view(own).size());
-  if (status.code() == Code::kUnsupportedModel)
-    return {400, message, "invalid_request_error", "model", kUnsupportedByModel};
-  const std::string name = "input[" + std::to_string(number) + "]";
-  const bool prompt = message.find("prompt is called") != std::string::npos;
-  // Before anything is said of a text.
-  if (theirs && message.find("dimensions is") != std::string::npos)
-    return {400, message, "invalid_request_error", "dimensions", "invalid_value"};
-  if (theirs && prompt) return {400, message, "invalid_request_error", "prompt_name", "invalid_value"};
-  if (theirs) return {400, name + ": " + message, "invalid_request_error", "input", "invalid_value"};
-  if (status.code() == Code::kNoRoom) return overloaded(message);
-  if (status.code() == Code::kBusy) return rate_limited(message);
-  return {500, message, "server_error", "", "model_failed"};
+  switch (status.code()) {
+    case Code::kUnsupportedModel:
+      return {Kind::kByModel, "model", message};
+    case Code::kInvalidArgument:
+    case Code::kContextExceeded:
+    case Code::kNotFound:
+      if (!status.option().empty()) return {Kind::kInvalid, status.option(), message};
+      return {Kind::kInvalid, "input", "input[" + std::to_string(number) + "]: " + message};
+    case Code::kNoRoom:
+      return {Kind::kNoRoom, "", message};
+    case Code::kBusy:
+      return {Kind::kBusy, "", message};
+    default:
+      return {Kind::kFailed, "", message};
+  }
 }
 
 Json answer(Model& model, const Json& body, const std::string& model_name, bool strict, int64_t* tokens,
             const std::function<bool()>& stopped) {
   Ignored ignored;
-  if (std::optional<Fault> wrong = check_fields(*small_body(kEmbeddingsUrl), body, strict, ignored))
+  if (std::optional<Refusal> wrong = check_fields(*small_body(kEmbeddingsUrl), body, strict, ignored))
     throw std::move(*wrong);
   const Inputs inputs = read(body);
   Json data = Json::array(), cut = Json::array();
   *tokens = 0;
   for (size_t first = 0, count = 0; first < inputs.all.size(); first += count) {
-    if (stopped && stopped()) throw Fault{503, "the server is stopping", "server_error", "", "stopping"};
+    if (stopped && stopped()) throw Refusal{Refusal::Kind::kStopping, "", "the server is stopping"};
     size_t bytes = 0;
     for (count = 0; first + count < inputs.all.size() && count < kTextsAtOnce; ++count) {
       bytes += inputs.all[first + count].size();
@@ -159,7 +161,7 @@ Json answer(Model& model, const Json& body, const std::string& model_name, bool 
       count = 1;
       made = embed(model, inputs, first, count);
     }
-    if (!made.is_ok()) throw fault_at(model, made.status(), first);
+    if (!made.is_ok()) throw refusal_at(model, made.status(), first);
     for (size_t i = 0; i < count; ++i) {
       const std::vector<float>& row = made->rows[i];
       data.push_back({{"object", "embedding"},
@@ -180,11 +182,11 @@ Json answer(Model& model, const Json& body, const std::string& model_name, bool 
 
 }  // namespace
 
-OrFault<Json> answer_embeddings(Model& model, const Json& body, const std::string& model_name, bool strict,
+OrRefusal<Json> answer_embeddings(Model& model, const Json& body, const std::string& model_name, bool strict,
                                 int64_t* tokens, const std::function<bool()>& stopped) try {
   return answer(model, body, model_name, strict, tokens, stopped);
-} catch (const Fault& fault) {
-  return fault;
+} catch (const Refusal& refusal) {
+  return refusal;
 }
 
 }  // namespace situ::serve

@@ -45,7 +45,7 @@ void MessageReader::ignore_others(const Json& object, const std::string& where,
 
 void MessageReader::read_calls(const Json& calls, const std::string& where) {
   if (!calls.is_array()) return r_.refuse_type(where, calls, "a list of tool calls");
-  for (size_t i = 0; i < calls.size() && !r_.fault; ++i) {
+  for (size_t i = 0; i < calls.size() && !r_.refusal; ++i) {
     const std::string here = where + "[" + std::to_string(i) + "]";
     const Json function = calls[i].is_object() ? calls[i].value("function", Json()) : Json();
     if (!function.is_object()) return r_.refuse_type(here, calls[i], "a call of a function");
@@ -117,7 +117,7 @@ void MessageReader::read_content(const Json& content, const std::string& where) 
   std::vector<Part>& parts = messages_.back().parts;
   if (content.is_string()) return parts.push_back(Part::of_text(content.get<std::string>()));
   if (!content.is_array()) return r_.refuse_type(where, content, "a string or a list of parts");
-  for (size_t i = 0; i < content.size() && !r_.fault; ++i) {
+  for (size_t i = 0; i < content.size() && !r_.refusal; ++i) {
     const Json& part = content[i];
     const std::string here = where + "[" + std::to_string(i) + "]";
     if (part.is_string()) {
@@ -173,13 +173,13 @@ void MessageReader::read_message(const Json& message, const std::string& where) 
   Json more = Json::object();  // keys that nobody here knows, and the template reads
   for (const auto& [key, value] : message.items()) {
     if (!value.is_null() && key != "role") read_key(key, value, where + "." + key, more);
-    if (r_.fault) return;
+    if (r_.refusal) return;
   }
   if (!more.empty()) turn.more_json = json_text(more);
   const auto has = [&](const char* key) { return message.contains(key) && !message[key].is_null(); };
   const bool may_be_empty = has("tool_calls") || has("refusal");
   if (message.value("content", Json()).is_null() && !may_be_empty)
-    r_.refuse(where + ".content", where + ".content is missing", "missing_required_parameter");
+    r_.refuse(where + ".content", where + ".content is missing", Refusal::Kind::kMissing);
 }
 
 // Of the chat template: fields of the body that it reads, then chat_template_kwargs, which win.
@@ -200,19 +200,19 @@ std::optional<Prompt> MessageReader::conversation(const Json& messages) {
     r_.refuse_type("messages", messages, "a list of messages");
     return std::nullopt;
   }
-  for (size_t i = 0; i < messages.size() && !r_.fault; ++i)
+  for (size_t i = 0; i < messages.size() && !r_.refusal; ++i)
     read_message(messages[i], "messages[" + std::to_string(i) + "]");
-  if (r_.fault) return std::nullopt;
+  if (r_.refusal) return std::nullopt;
   const Tokenizer& tokenizer = r_.model.tokenizer();
   if (!tokenizer.has_chat_template()) {
     r_.refuse("messages",
               tokenizer.is_there() ? "the model has no chat template"
                                    : "the model has no tokenizer, so that prompts are prompt_token_ids",
-              kUnsupportedByModel);
+              Refusal::Kind::kByModel);
     return std::nullopt;
   }
   if (media_ && !r_.model.takes_arrays()) {
-    r_.refuse("messages", "the model takes neither images nor sounds", kUnsupportedByModel);
+    r_.refuse("messages", "the model takes neither images nor sounds", Refusal::Kind::kByModel);
     return std::nullopt;
   }
   Prompt prompt(std::move(messages_));
@@ -238,11 +238,13 @@ std::string MessageReader::text(const Json& messages) {
 }
 
 void MessageReader::refuse(const Status& why) {
-  if (why.code() == Code::kNoRoom && !r_.fault) r_.fault = overloaded(without_paths(r_.model, why.message()));
-  const char* code = why.code() == Code::kNotFound || why.code() == Code::kUnsupportedModel ? kUnsupportedByModel
-                     : why.code() == Code::kContextExceeded                                 ? "context_length_exceeded"
-                                                                                            : "invalid_value";
-  r_.refuse("messages", without_paths(r_.model, why.message()), code);
+  const bool by_model = why.code() == Code::kNotFound || why.code() == Code::kUnsupportedModel,
+             no_room = why.code() == Code::kNoRoom;
+  r_.refuse(no_room ? "" : "messages", without_paths(r_.model, why.message()),
+            no_room                                 ? Refusal::Kind::kNoRoom
+            : by_model                              ? Refusal::Kind::kByModel
+            : why.code() == Code::kContextExceeded ? Refusal::Kind::kContext
+                                                    : Refusal::Kind::kInvalid);
 }
 
 }  // namespace

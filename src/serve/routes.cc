@@ -93,23 +93,23 @@ void Server::list_models(Call& call) {
 
 void Server::show_model(Call& call) {
   const std::string name = unescaped(std::string_view(call.path).substr(std::string_view(call.route->path).size()));
-  const OrFault<Hosted*> found = models_.find(name, HostedModels::Use::kAny);
-  if (const Fault* f = std::get_if<Fault>(&found)) return refuse_call(call, *f);
+  const OrRefusal<Hosted*> found = models_.find(name, HostedModels::Use::kAny);
+  if (const Refusal* f = std::get_if<Refusal>(&found)) return refuse_call(call, *f);
   respond(call, 200, model_entry(*std::get<Hosted*>(found), name));
 }
 
 Hosted* Server::small_call(Call& call, Json& body, HostedModels::Use use) {
   const SmallBody& known = *small_body(call.route->path);
-  OrFault<Json> parsed = parse_body(call.body, nullptr, [&](std::string_view key) { return !has_field(known, key); });
-  if (const Fault* f = std::get_if<Fault>(&parsed)) return refuse_call(call, *f), nullptr;
+  OrRefusal<Json> parsed = parse_body(call.body, nullptr, [&](std::string_view key) { return !has_field(known, key); });
+  if (const Refusal* f = std::get_if<Refusal>(&parsed)) return refuse_call(call, *f), nullptr;
   body = std::move(std::get<Json>(parsed));
-  if (const std::optional<Fault> f = beyond_limits(body, options_.limits)) return refuse_call(call, *f), nullptr;
-  if (const std::optional<Fault> f = check_fields(known, body, options_.strict, call.ignored))
+  if (const std::optional<Refusal> f = beyond_limits(body, options_.limits)) return refuse_call(call, *f), nullptr;
+  if (const std::optional<Refusal> f = check_fields(known, body, options_.strict, call.ignored))
     return refuse_call(call, *f), nullptr;
-  const OrFault<std::string> name = model_of(body);
-  if (const Fault* f = std::get_if<Fault>(&name)) return refuse_call(call, *f), nullptr;
-  const OrFault<Hosted*> found = models_.find(std::get<std::string>(name), use);
-  if (const Fault* f = std::get_if<Fault>(&found)) return refuse_call(call, *f), nullptr;
+  const OrRefusal<std::string> name = model_of(body);
+  if (const Refusal* f = std::get_if<Refusal>(&name)) return refuse_call(call, *f), nullptr;
+  const OrRefusal<Hosted*> found = models_.find(std::get<std::string>(name), use);
+  if (const Refusal* f = std::get_if<Refusal>(&found)) return refuse_call(call, *f), nullptr;
   call.model = std::get<Hosted*>(found)->name;
   return std::get<Hosted*>(found);
 }
@@ -132,7 +132,7 @@ void Server::tokenize(Call& call) try {
   Json pieces = Json::array();
   for (const int64_t id : *ids) pieces.push_back({{"id", id}, {"piece", piece_of(text, id)}});
   respond_small(call, {{"tokens", std::move(pieces)}});
-} catch (const Fault& f) {
+} catch (const Refusal& f) {
   refuse_call(call, f);
 }
 
@@ -153,7 +153,7 @@ void Server::detokenize(Call& call) try {
   const Result<std::string> text = hosted->model->tokenizer().decode(ids, false);
   if (!text.is_ok()) refuse_field("tokens", without_paths(*hosted->model, text.status().message()));
   respond_small(call, {{"content", *text}});
-} catch (const Fault& f) {
+} catch (const Refusal& f) {
   refuse_call(call, f);
 }
 
@@ -166,18 +166,18 @@ void Server::apply_template(Call& call) try {
   BodyReader reader(Route::kChat, body, *hosted->model, rules);
   const Json *messages = reader.find("messages"), *variables = reader.find("chat_template_kwargs");
   if (!messages)
-    throw Fault{400, "messages is missing", "invalid_request_error", "messages", "missing_required_parameter"};
+    throw Refusal{Refusal::Kind::kMissing, "messages", "messages is missing"};
   if (variables && !variables->is_object()) refuse_field("chat_template_kwargs", "should be an object");
-  if (const std::optional<Fault> f = take_media(call, body, files)) throw *f;
+  if (const std::optional<Refusal> f = take_media(call, body, files)) throw *f;
   reader.chat.continue_last = flag_of(body, "continue_final_message", false);
   reader.chat.add_generation_prompt = flag_of(body, "add_generation_prompt", !reader.chat.continue_last);
   if (reader.chat.continue_last && reader.chat.add_generation_prompt)
     refuse_field("continue_final_message", "and add_generation_prompt do not go together");
   const std::string prompt = text_of_messages(reader, *messages);
-  if (reader.fault) throw *reader.fault;
+  if (reader.refusal) throw *reader.refusal;
   for (const std::string& name : reader.asked.ignored.names()) call.ignored.add(name);
   respond_small(call, {{"prompt", prompt}});
-} catch (const Fault& f) {
+} catch (const Refusal& f) {
   refuse_call(call, f);
 }
 
@@ -191,10 +191,10 @@ void Server::embeddings(Call& call) {
     given_up = call.gone;
     return given_up || call.over || cutting_;
   };
-  const OrFault<Json> answer = answer_embeddings(*hosted->model, body, named.empty() ? hosted->name : named,
+  const OrRefusal<Json> answer = answer_embeddings(*hosted->model, body, named.empty() ? hosted->name : named,
                                                  options_.strict, &call.prompt_tokens, stopped);
   if (given_up) return http_->abort(call.id);
-  if (const Fault* f = std::get_if<Fault>(&answer)) return refuse_call(call, *f);
+  if (const Refusal* f = std::get_if<Refusal>(&answer)) return refuse_call(call, *f);
   call.finish = "stop";
   call.first_ms = ms_since(call.begun);
   respond(call, 200, std::get<Json>(answer));
@@ -243,13 +243,13 @@ void Server::show_metrics(Call& call) {
 void Server::describe(Call& call) { respond(call, 200, openapi()); }
 
 void Server::placement(Call& call) {
-  const OrFault<Hosted*> found = models_.find(query_value(call.query, "model"), HostedModels::Use::kAny);
-  if (const Fault* f = std::get_if<Fault>(&found)) return refuse_call(call, *f);
+  const OrRefusal<Hosted*> found = models_.find(query_value(call.query, "model"), HostedModels::Use::kAny);
+  if (const Refusal* f = std::get_if<Refusal>(&found)) return refuse_call(call, *f);
   const Result<std::string> page = options_.placement ? options_.placement(*std::get<Hosted*>(found)->model)
                                                       : Status::error("there is no page here");
   if (!page.is_ok()) {
     const std::string why = without_paths(*std::get<Hosted*>(found)->model, page.status().message());
-    return refuse_call(call, {400, why, "invalid_request_error", "model", kUnsupportedByModel});
+    return refuse_call(call, {Refusal::Kind::kByModel, "model", why});
   }
   respond_text(call, 200, "text/html; charset=utf-8", *page);
 }

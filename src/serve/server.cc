@@ -12,6 +12,7 @@
 #include "serve/body_limits.h"
 #include "serve/body_reader.h"
 #include "serve/media_bytes.h"
+#include "serve/openai_errors.h"
 #include "serve/route_path.h"
 #include "text/json_file.h"
 
@@ -36,10 +37,11 @@ std::string new_request_id() {
   return text;
 }
 
-// Types are OpenAI's.
-Fault fault(int status, std::string message, std::string code = "") {
-  if (status == 429) return rate_limited(std::move(message));
-  return {status, std::move(message), status >= 500 ? "server_error" : "invalid_request_error", "", std::move(code)};
+using Kind = Refusal::Kind;
+const Refusal kStopping{Kind::kStopping, "", "the server is stopping"};
+
+Refusal broken_http(const HttpFault& broken) {
+  return {Kind::kHttp, "", std::string(broken.reason), broken.status};
 }
 
 bool is_blank(std::string_view body) {
@@ -166,7 +168,7 @@ std::shared_ptr<Call> Server::call_of(uint64_t id) {
   return found == calls_.end() ? nullptr : found->second;
 }
 
-const RouteEntry* Server::find_route(Call& call, Fault& fault) const {
+const RouteEntry* Server::find_route(Call& call, Refusal& refusal) const {
   const std::string plain = plain_path(call.path);
   for (const std::string& path : {plain, "/v1" + plain}) {
     for (const RouteEntry& r : route_entries()) {
@@ -179,22 +181,21 @@ const RouteEntry* Server::find_route(Call& call, Fault& fault) const {
       call.allowed += (call.allowed.empty() ? "" : ", ") + std::string(get ? "GET, HEAD" : r.method);
     }
     if (call.allowed.empty()) continue;
-    fault = serve::fault(405, "this path takes " + call.allowed, "method_not_allowed");
+    refusal = {Kind::kMethod, "", "this path takes " + call.allowed};
     return nullptr;
   }
-  fault = serve::fault(404,
-                       "there is no path " + one_line(call.path.substr(0, 100)) + "; the nearest is " +
-                           nearest_route(plain) + ", and GET /openapi.json has all",
-                       "unknown_url");
+  refusal = {Kind::kNoPath, "",
+             "there is no path " + one_line(call.path.substr(0, 100)) + "; the nearest is " +
+                 nearest_route(plain) + ", and GET /openapi.json has all"};
   return nullptr;
 }
 
-OrFault<bool> Server::check_origin(Call& call, const Head& head) {
+OrRefusal<bool> Server::check_origin(Call& call, const Head& head) {
   const std::string origin(head.header("origin"));
   if (origin.empty()) return false;
   const bool allowed = is_allowed_origin(origin, options_.cors);
   if (!allowed && !is_own_origin(origin, head.header("host")))
-    return fault(403, "pages of this Origin may not ask here; --cors allows one");
+    return Refusal{Kind::kForbidden, "", "pages of this Origin may not ask here; --cors allows one"};
   if (allowed) call.origin = origin;
   if (call.method != "OPTIONS" || head.header("access-control-request-method").empty()) return false;
   const std::string wanted(head.header("access-control-request-headers"));
@@ -206,7 +207,7 @@ OrFault<bool> Server::check_origin(Call& call, const Head& head) {
   return true;
 }
 
-std::optional<Fault> Server::check_key(Call& call, const Head& head) const {
+std::optional<Refusal> Server::check_key(Call& call, const Head& head) const {
   bool shown = false;
   for (const std::string_view key :
        {bearer_of(head.header("authorization")), head.header("x-api-key"), head.header("api-key")}) {
@@ -218,31 +219,31 @@ std::optional<Fault> Server::check_key(Call& call, const Head& head) const {
     call.client = "key:" + *name;
     return std::nullopt;
   }
-  return fault(401, shown ? "this key is not known" : "a key is wanted", "invalid_api_key");
+  return Refusal{Kind::kKey, "", shown ? "this key is not known" : "a key is wanted"};
 }
 
-std::optional<Fault> Server::refuse(Call& call, const Head& head, bool& answered) {
+std::optional<Refusal> Server::refuse(Call& call, const Head& head, bool& answered) {
   const bool by_unix = head.peer().empty(), keys = keys_.any();
   // Where there are keys the name does not matter: a page that was led here by its name server has none.
   if (!by_unix && !keys && !is_own_host(head.header("host"), options_.allowed_hosts))
-    return fault(421, "this server does not go by that name in Host; --allowed-host adds it");
-  const OrFault<bool> origin = check_origin(call, head);
-  if (const Fault* f = std::get_if<Fault>(&origin)) return *f;
+    return Refusal{Kind::kHost, "", "this server does not go by that name in Host; --allowed-host adds it"};
+  const OrRefusal<bool> origin = check_origin(call, head);
+  if (const Refusal* f = std::get_if<Refusal>(&origin)) return *f;
   answered = std::get<bool>(origin);
   if (answered) return std::nullopt;
-  Fault none;
+  Refusal none;
   const RouteEntry* route = find_route(call, none);
   const bool open = route && route->flags & RouteEntry::kOpen;
   if (keys && !open)
-    if (std::optional<Fault> unknown = check_key(call, head)) return unknown;
+    if (std::optional<Refusal> unknown = check_key(call, head)) return unknown;
   if (!route) return none;
   call.route = route;
   if (head.full() && !(route->flags & RouteEntry::kSpare))
-    return rate_limited("as many connections have a request as may (connections)");
+    return Refusal{Kind::kBusy, "", "as many connections have a request as may (connections)"};
   if (route->flags & RouteEntry::kDebug && !keys && !by_unix && !is_loopback(std::string(head.peer())))
-    return fault(403, "without keys this path answers on the machine itself only");
-  if (stopping_ && !open) return fault(503, "the server is stopping", "stopping");
-  if (!loaded_ && route->flags & RouteEntry::kLoaded) return fault(503, "the models are being loaded", "loading");
+    return Refusal{Kind::kForbidden, "", "without keys this path answers on the machine itself only"};
+  if (stopping_ && !open) return kStopping;
+  if (!loaded_ && route->flags & RouteEntry::kLoaded) return Refusal{Kind::kLoading, "", "the models are being loaded"};
   return std::nullopt;
 }
 
@@ -265,9 +266,9 @@ bool Server::on_head(uint64_t id, const Head& head, HttpFault broken) {
   }
   try {
     bool answered = false;
-    std::optional<Fault> refused;
+    std::optional<Refusal> refused;
     if (broken.status != 0)
-      refused = fault(broken.status, std::string(broken.reason));
+      refused = broken_http(broken);
     else
       refused = refuse(*call, head, answered);
     if (refused) refuse_call(*call, *refused);
@@ -297,18 +298,17 @@ void Server::on_request(uint64_t id, std::string_view body, HttpFault broken) {
   call->asked = true;
   try {
     if (broken.status != 0)
-      refuse_call(*call, fault(broken.status, std::string(broken.reason)));
+      refuse_call(*call, broken_http(broken));
     else if (std::string_view(call->route->method) == "POST" && is_blank(body))
-      refuse_call(*call, fault(400,
-                               body.empty() ? "the body is empty: the request came without one"
-                                            : "the body is empty: there is white space alone in it",
-                               "empty_body"));
+      refuse_call(*call, {Kind::kEmpty, "",
+                          body.empty() ? "the body is empty: the request came without one"
+                                       : "the body is empty: there is white space alone in it"});
     else if (call->route->flags & RouteEntry::kAtOnce)
       (this->*call->route->serve)(*call);
     else if (to_be_prepared(call, body))
       return;
     else
-      refuse_call(*call, rate_limited("too many requests are being read (preparing)"));
+      refuse_call(*call, {Kind::kBusy, "", "too many requests are being read (preparing)"});
     call->prepared = true;
   } catch (...) {
     note_lost(*call);
@@ -389,7 +389,7 @@ void Server::for_call(Call& call, const Work& work) noexcept {
   const bool begun = call.status != 0;
   note_lost(call);
   try {
-    if (!begun) return refuse_call(call, fault(500, "an error of the server, or it has no memory"));
+    if (!begun) return refuse_call(call, {Kind::kServer, "", "an error of the server, or it has no memory"});
   } catch (...) {
   }
   http_->abort(call.id);
@@ -417,36 +417,36 @@ MediaFiles Server::files_of(const Call& call) {
   return MediaFiles(options_.media_path, [this, id = call.id](int64_t bytes) { return http_->take(id, bytes); });
 }
 
-std::optional<Fault> Server::take_media(Call& call, const Json& body, MediaFiles& files) {
-  const OrFault<int64_t> media = bytes_of_media(body, options_.limits, files);
-  if (const Fault* f = std::get_if<Fault>(&media)) return *f;
+std::optional<Refusal> Server::take_media(Call& call, const Json& body, MediaFiles& files) {
+  const OrRefusal<int64_t> media = bytes_of_media(body, options_.limits, files);
+  if (const Refusal* f = std::get_if<Refusal>(&media)) return *f;
   if (http_->take(call.id, std::get<int64_t>(media))) return std::nullopt;
-  return rate_limited("no memory is left now (--media-memory) for what the images and sounds become");
+  return Refusal{Kind::kBusy, "", "no memory is left now (--media-memory) for what the images and sounds become"};
 }
 
 void Server::complete(Call& call, Route route) {
-  const auto refused = [&](const Fault& fault) { refuse_call(call, fault); };
-  OrFault<Json> body =
+  const auto refused = [&](const Refusal& refusal) { refuse_call(call, refusal); };
+  OrRefusal<Json> body =
       parse_body(call.body, nullptr, [&](std::string_view key) { return has_no_effect(route, key); });
-  if (const Fault* f = std::get_if<Fault>(&body)) return refused(*f);
-  if (const std::optional<Fault> f = beyond_limits(std::get<Json>(body), options_.limits)) return refused(*f);
-  OrFault<std::string> name = model_of(std::get<Json>(body));
-  if (const Fault* f = std::get_if<Fault>(&name)) return refused(*f);
+  if (const Refusal* f = std::get_if<Refusal>(&body)) return refused(*f);
+  if (const std::optional<Refusal> f = beyond_limits(std::get<Json>(body), options_.limits)) return refused(*f);
+  OrRefusal<std::string> name = model_of(std::get<Json>(body));
+  if (const Refusal* f = std::get_if<Refusal>(&name)) return refused(*f);
   // Token ids in place of messages need no chat template.
   const Json ids = std::get<Json>(body).value("prompt_token_ids", Json());
   const bool templated = route == Route::kChat && ids.is_null();
-  OrFault<Hosted*> found =
+  OrRefusal<Hosted*> found =
       models_.find(std::get<std::string>(name), templated ? HostedModels::Use::kChat : HostedModels::Use::kGenerate);
-  if (const Fault* f = std::get_if<Fault>(&found)) return refused(*f);
+  if (const Refusal* f = std::get_if<Refusal>(&found)) return refused(*f);
   Hosted& hosted = *std::get<Hosted*>(found);
   call.model = hosted.name;
-  if (is_busy(hosted)) return refused(rate_limited("too many requests wait (--queue)"));
+  if (is_busy(hosted)) return refused({Kind::kBusy, "", "too many requests wait (--queue)"});
   MediaFiles files = files_of(call);
-  if (const std::optional<Fault> f = take_media(call, std::get<Json>(body), files)) return refused(*f);
-  OrFault<Asked> asked = read_body(route, std::get<Json>(body), *hosted.model, {&files, options_.strict});
-  if (const Fault* f = std::get_if<Fault>(&asked)) return refused(*f);
+  if (const std::optional<Refusal> f = take_media(call, std::get<Json>(body), files)) return refused(*f);
+  OrRefusal<Asked> asked = read_body(route, std::get<Json>(body), *hosted.model, {&files, options_.strict});
+  if (const Refusal* f = std::get_if<Refusal>(&asked)) return refused(*f);
   const int64_t most = options_.queue + std::min(options_.max_running, impl_of(*hosted.model).rows());
-  if (const std::optional<Fault> f = too_many_prompts(std::get<Asked>(asked), most, "here (--max-running, --queue)"))
+  if (const std::optional<Refusal> f = too_many_prompts(std::get<Asked>(asked), most, "here (--max-running, --queue)"))
     return refused(*f);
   call.ignored = std::get<Asked>(asked).ignored;
   const Served& served = impl_of(*hosted.model);
@@ -455,9 +455,9 @@ void Server::complete(Call& call, Route route) {
     if (served.draft && r.options.beams.value_or(1) == 1 && served.rows_of_one() > kDraftTokens)
       r.options.draft_tokens = kDraftTokens;
   }
-  OrFault<std::unique_ptr<Answering>> answering =
+  OrRefusal<std::unique_ptr<Answering>> answering =
       Answering::begin(*this, call, *hosted.model, std::move(std::get<Asked>(asked)));
-  if (const Fault* f = std::get_if<Fault>(&answering)) return refused(*f);
+  if (const Refusal* f = std::get_if<Refusal>(&answering)) return refused(*f);
   call.answering = std::move(std::get<std::unique_ptr<Answering>>(answering));
   call.answering->follow();
 }
@@ -507,7 +507,7 @@ void Server::advance_calls() {
     if (cutting_ && !cut) {
       cut = true;
       for (const auto& [id, call] : active_)
-        for_call(*call, [&, c = call.get()] { c->answering->fail(fault(503, "the server is stopping", "stopping")); });
+        for_call(*call, [&, c = call.get()] { c->answering->fail(kStopping); });
     }
     if (stopping_) {
       for (const auto& [id, call] : watching_) http_->end(id);
@@ -534,7 +534,7 @@ void Server::advance(Call& call) {
   }
   if (!call.answering) return;
   active_.emplace(call.id, call.shared_from_this());
-  if (cutting_) call.answering->fail(fault(503, "the server is stopping", "stopping"));
+  if (cutting_) call.answering->fail(kStopping);
   call.answering->advance();
 }
 
@@ -593,7 +593,7 @@ std::string Server::line_of(const Call& call) const {
   std::snprintf(tail, sizeof(tail), ".%03dZ", static_cast<int>(ms));
   const auto rounded = [](double value) { return std::round(value * 10) / 10; };
   const std::pair<const char*, Json> fields[] = {
-      // no object: see text_of_fault
+      // no object: see text_of
       {"time", std::string(time) + tail},
       {"id", call.request_id},
       {"key", call.key},
@@ -653,9 +653,9 @@ void Server::respond_json(Call& call, int status, std::string_view body) {
   respond_text(call, status, kJson, body, std::move(more));
 }
 
-void Server::refuse_call(Call& call, const Fault& fault) {
+void Server::refuse_call(Call& call, const Refusal& refusal) {
   if (call.finish.empty()) call.finish = "refused";
-  respond_json(call, fault.status, text_of_fault(fault));
+  respond_json(call, words_of(refusal).status, text_of(refusal));
 }
 
 bool Server::begin_events(Call& call) {

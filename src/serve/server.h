@@ -80,18 +80,18 @@ class Server final : HttpHandler, Client {
   Result<std::vector<int>> listen();
 
   // -- the thread of HTTP
-  bool on_head(uint64_t id, const Head& head, HttpFault fault) override;
-  void on_request(uint64_t id, std::string_view body, HttpFault fault) override;
+  bool on_head(uint64_t id, const Head& head, HttpFault refusal) override;
+  void on_request(uint64_t id, std::string_view body, HttpFault refusal) override;
   std::string on_broken(int status) override;
   void on_gone(uint64_t id) noexcept override;
   void on_over(uint64_t id, bool whole) noexcept override;
   // Why the call is refused before its body is read; or it was answered by `answered`.
-  std::optional<Fault> refuse(Call& call, const Head& head, bool& answered);
-  const RouteEntry* find_route(Call& call, Fault& fault) const;
-  // Who asks, where keys are wanted: of the call, by its headers. Fault: no key, or none that is known.
-  std::optional<Fault> check_key(Call& call, const Head& head) const;
-  // An answer to a page of another origin, or to what a browser asks before it; true: it was that. Fault: it may not.
-  OrFault<bool> check_origin(Call& call, const Head& head);
+  std::optional<Refusal> refuse(Call& call, const Head& head, bool& answered);
+  const RouteEntry* find_route(Call& call, Refusal& refusal) const;
+  // Who asks, where keys are wanted: of the call, by its headers. Refusal: no key, or none that is known.
+  std::optional<Refusal> check_key(Call& call, const Head& head) const;
+  // An answer to a page of another origin, or to what a browser asks before it; true: it was that. Refusal: it may not.
+  OrRefusal<bool> check_origin(Call& call, const Head& head);
   // False: as many wait as may.
   bool to_be_prepared(const std::shared_ptr<Call>& call, std::string_view body);
   std::shared_ptr<Call> call_of(uint64_t id);
@@ -107,7 +107,7 @@ class Server final : HttpHandler, Client {
   // Memory for what images and sounds of a body become; why there is none.
   // That the call's body names, with memory of its own.
   MediaFiles files_of(const Call& call);
-  std::optional<Fault> take_media(Call& call, const Json& body, MediaFiles& files);
+  std::optional<Refusal> take_media(Call& call, const Json& body, MediaFiles& files);
   // A small body with its model; null: it was refused.
   Hosted* small_call(Call& call, Json& body, HostedModels::Use use);
 
@@ -132,7 +132,7 @@ class Server final : HttpHandler, Client {
   void respond_text(Call& call, int status, const char* type, std::string_view text, Headers more = {});
   // The answer of a small body, with the names that were ignored.
   void respond_small(Call& call, Json body);
-  void refuse_call(Call& call, const Fault& fault);
+  void refuse_call(Call& call, const Refusal& refusal);
   bool begin_events(Call& call) override;
   bool send(Call& call, std::string_view bytes) override;
   void end(Call& call) override { http_->end(call.id); }

@@ -70,25 +70,24 @@ bool has_field(const SmallBody& known, std::string_view name) {
   return std::any_of(known.fields.begin(), known.fields.end(), [&](const BodyField& f) { return name == f.name; });
 }
 
-std::optional<Fault> check_fields(const SmallBody& known, const Json& body, bool strict, Ignored& ignored) {
+std::optional<Refusal> check_fields(const SmallBody& known, const Json& body, bool strict, Ignored& ignored) {
   for (const auto& [key, value] : body.items()) {
     if (value.is_null()) continue;
     const auto field =
         std::find_if(known.fields.begin(), known.fields.end(), [&](const BodyField& f) { return key == f.name; });
     const std::string name = one_line(key.substr(0, 100));
     if (field == known.fields.end() && strict)
-      return Fault{400, "unknown parameter: '" + name + "'", "invalid_request_error", name, "unknown_parameter"};
+      return Refusal{Refusal::Kind::kUnknown, name, "unknown parameter: '" + name + "'"};
     if (field == known.fields.end())
       ignored.add(name);
     else if (field->use == Use::kRefused && !is_neutral(*field, value))
-      return Fault{400, name + " is not supported: " + field->what, "invalid_request_error", name,
-                   "unsupported_parameter"};
+      return Refusal{Refusal::Kind::kUnsupported, name, name + " is not supported: " + field->what};
   }
   return std::nullopt;
 }
 
 void refuse_field(const std::string& name, const std::string& why) {
-  throw Fault{400, name + " " + why, "invalid_request_error", name, "invalid_value"};
+  throw Refusal{Refusal::Kind::kInvalid, name, name + " " + why};
 }
 
 bool flag_of(const Json& body, const char* name, bool otherwise) {
