@@ -42,9 +42,9 @@ struct Call : std::enable_shared_from_this<Call> {
   bool asked = false;  // its body came, or what was wrong with it; of the thread of HTTP
   // The answer is being made by `answering`; or the call was answered.
   std::atomic<bool> prepared{false};
-  std::unique_ptr<Answering> answering;               // of whoever prepares, then of the answers' thread
-  bool watches = false;                               // /debug/slots
-  std::atomic<bool> gone{false};  // the client sends no more, since gone_at
+  std::unique_ptr<Answering> answering;  // of whoever prepares, then of the answers' thread
+  bool watches = false;                  // /debug/slots
+  std::atomic<bool> gone{false};         // the client sends no more, since gone_at
   Clock::time_point gone_at{};
   std::atomic<bool> streams{false};  // events have begun
   std::atomic<bool> over{false}, whole{false};
