@@ -125,6 +125,10 @@ class HttpTest(ServeCase):
         for data in (b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20\r\n\r\n{", b"GET /health HTTP/1.1\r\n\r\n", b"?\r\n\r\n"):
             self.assertEqual(status_of(self.half_closed(data)), 400)
 
+    def test_short_answers_of_half_closed_connections(self):
+        for path, body in (("/v1/chat/completions", CHAT), ("/v1/completions", {"prompt": "a", "max_tokens": 1})):
+            self.wait_for(lambda: '"choices"' in self.half_closed(request_of(body, path)))
+
     def test_streams_of_half_closed_connections(self):
         whole = self.server.ask("POST", "/v1/chat/completions", {**CHAT, "max_tokens": 200})[1]["choices"][0]["message"]["content"]
         for _ in range(3):
@@ -204,7 +208,7 @@ class KeysTest(ServeCase):
             self.assertEqual(server.stop(), 0)
         text = "sk-first\nsk-second\n"
         for data, word in ((text.encode("utf-16"), "UTF-16"), (text.encode("utf-16-le"), "UTF-16"), (text.encode("utf-16-be"), "UTF-16"), (b"\xfe\xff" + text.encode("utf-16-be"), "UTF-16"), (text.encode("utf-32"), "UTF-32"), (text.encode("utf-16-le")[:-1], "UTF-16"),
-                           (b"sk-a\nj\xfcrgen:sk-b\n", "line 2 is not UTF-8"), (b"sk-a\0\n", "zero byte"), (b"\xef\xbb\xbf", "no key")):
+                           (b"sk-a\nj\xfcrgen:sk-b\n", "line 2 is not UTF-8"), (b"sk-a\0\n", "zero byte"), (b"\xef\xbb\xbf", "no key"), (b"sk-a\rsk-b\r", "line 1 has a control character")):
             with self.subTest(data=data):
                 self.refused(Run("serve", self.model, "--port", 0, "--api-key-file", self.keys(data)), "keys", word)
                 config = self.folder / "serve.toml"

@@ -59,6 +59,9 @@ Status Keys::read(const std::string& path) {
             colon == std::string::npos ? line : trimmed(line.substr(colon + 1))};
     const std::string where = "line " + std::to_string(number);
     if (key.text.empty() || key.name.empty()) return refused(where + " should be KEY or NAME:KEY");
+    const auto is_control = [](unsigned char c) { return c < ' ' || c == 0x7f; };
+    if (std::any_of(key.text.begin(), key.text.end(), is_control))  // such as a line end of another system
+      return refused(where + " has a control character, which no header can have");
     const auto same = [&](const Key& k) { return k.name == key.name; };
     if (std::any_of(keys.begin(), keys.end(), same)) return refused(where + " has the name of another key");
     keys.push_back(std::move(key));

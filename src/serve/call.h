@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,15 +42,18 @@ struct Call : std::enable_shared_from_this<Call> {
   bool asked = false;  // its body came, or what was wrong with it; of the thread of HTTP
   // The answer is being made by `answering`; or the call was answered.
   std::atomic<bool> prepared{false};
-  std::unique_ptr<Answering> answering;               // of whoever prepares, then of the answers' thread
-  bool watches = false;                               // /debug/slots
-  std::atomic<bool> gone{false};                      // the client sends no more
-  std::atomic<bool> streams{false}, answered{false};  // events have begun; an answer in one piece was given
+  std::unique_ptr<Answering> answering;  // of whoever prepares, then of the answers' thread
+  bool watches = false;                  // /debug/slots
+  std::atomic<bool> gone{false};         // the client sends no more, since gone_at
+  Clock::time_point gone_at{};
+  std::atomic<bool> streams{false};  // events have begun
   std::atomic<bool> over{false}, whole{false};
   std::atomic<bool> woken{false};    // it waits for the answers' thread
   std::shared_ptr<Call> next_woken;  // who does behind it: waking somebody takes no memory
   bool finished = false;             // the answers' thread has forgotten it
 
+  // The client may have gone, and has not got its answer in the time that one that reads on has.
+  bool is_left() const { return gone && Clock::now() - gone_at > std::chrono::seconds(1); }
   Ignored ignored;  // names of the body that change nothing
 
   // For the log and metrics.

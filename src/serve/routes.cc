@@ -188,7 +188,7 @@ void Server::embeddings(Call& call) {
   const std::string named = std::get<std::string>(model_of(body));
   bool given_up = false;
   const auto stopped = [&] {
-    given_up = call.gone;
+    given_up = call.is_left();
     return given_up || call.over || cutting_;
   };
   const OrRefusal<Json> answer = answer_embeddings(*hosted->model, body, named.empty() ? hosted->name : named,

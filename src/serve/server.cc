@@ -334,8 +334,9 @@ std::string Server::on_broken(int status) {
 void Server::on_gone(uint64_t id) noexcept {
   const std::shared_ptr<Call> call = call_of(id);
   if (!call || !call->route || !(call->route->flags & RouteEntry::kLong)) return;
+  call->gone_at = Clock::now();
   call->gone = true;
-  if (call->prepared) leave(*call);  // else whoever prepares it does, and tells what is wrong with it before
+  if (call->prepared) leave(*call);  // else whoever prepares it does
 }
 
 void Server::on_over(uint64_t id, bool whole) noexcept {
@@ -396,12 +397,9 @@ void Server::for_call(Call& call, const Work& work) noexcept {
 }
 
 // A client that went resets the connection when something comes, which ends the exchange; one that reads on does not.
-// An answer in one piece is what nothing can be sent before, so it is given up.
+// Before an answer in one piece nothing can be sent: it is given up when it takes long (tick).
 void Server::leave(Call& call) noexcept {
-  if (call.streams)
-    http_->write(call.id, kComment);
-  else if (!call.answered)
-    http_->abort(call.id);
+  if (call.streams) http_->write(call.id, kComment);
 }
 
 // Whether a request of this model has to wait, and as many wait as may.
@@ -540,9 +538,11 @@ void Server::advance(Call& call) {
 
 void Server::tick() {
   const auto patience = std::chrono::seconds(options_.limits.ping_seconds);
-  for (const auto& [id, call] : active_)
+  for (const auto& [id, call] : active_) {
+    if (!call->streams && call->is_left()) http_->abort(id);
     if (const auto since = call->answering->silent_since(); since && Clock::now() - *since > patience)
       call->answering->ping();
+  }
   if (watching_.empty()) return;
   const std::string event = slots_event();
   if (event.empty() || event == shown_slots_) return;
@@ -630,7 +630,7 @@ Headers Server::headers_of(const Call& call, const char* type) const {
   if (*type) headers.emplace_back("content-type", type);
   if (!call.origin.empty()) {
     headers.emplace_back("access-control-allow-origin", call.origin);
-    headers.emplace_back("access-control-expose-headers", "x-request-id, x-situ-ignored");
+    headers.emplace_back("access-control-expose-headers", "x-request-id, x-situ-ignored, retry-after");
     headers.emplace_back("vary", "origin");
   }
   return headers;
@@ -639,7 +639,6 @@ Headers Server::headers_of(const Call& call, const char* type) const {
 void Server::respond_text(Call& call, int status, const char* type, std::string_view text, Headers more) {
   Headers headers = headers_of(call, type);
   headers.insert(headers.end(), more.begin(), more.end());
-  call.answered = true;
   if (http_->respond(call.id, status, headers, text, stopping_)) call.status = status;
 }
 
