@@ -332,7 +332,7 @@ class LinesTest(BatchTest):
         self.assertEqual((same["data"], code, text), (whole["data"], 400, 400))
         four = np.array(whole["data"][0]["embedding"][:4])
         np.testing.assert_allclose(cut["data"][0]["embedding"], four / np.sqrt((four ** 2).sum()), atol=1e-6)
-        self.assertEqual((wrong["error"]["param"], "12" in wrong["error"]["message"]), ("dimensions", True), wrong)
+        self.assertEqual((wrong["error"]["param"], wrong["error"]["code"], "12" in wrong["error"]["message"]), ("dimensions", "unsupported_parameter", True), wrong)
 
     def test_prefix_cache(self):
         lines = lines_of({str(i): completion("abcdefgh" * 4 + str(i), max_tokens=2) for i in range(4)})

@@ -130,6 +130,7 @@ Refusal refusal_at(Model& model, const Status& status, size_t number) {
     case Code::kInvalidArgument:
     case Code::kContextExceeded:
     case Code::kNotFound:
+      if (status.option() == "dimensions") return {Kind::kUnsupported, "dimensions", message};  // sizes there are not
       if (!status.option().empty()) return {Kind::kInvalid, status.option(), message};
       return {Kind::kInvalid, "input", "input[" + std::to_string(number) + "]: " + message};
     case Code::kNoRoom:
