@@ -5,6 +5,7 @@
 Needs numpy and onnx (`make python`).
 """
 import base64
+import gzip
 import json
 import math
 import os
@@ -278,6 +279,60 @@ class LinesTest(BatchTest):
         new = self.batch(lines, "--resume", output=out)
         self.assertEqual(new[:len(done)], done)
         self.assertEqual(sorted((o["id"], o["custom_id"]) for o in new[len(done):]), [("batch_req_1", "c"), ("batch_req_4", None), ("batch_req_5", "d")])
+
+    def test_one_run_writes_a_file(self):
+        """A second run is refused while the first writes, also once it has replaced the file to go on with it."""
+        body = {"method": "POST", "url": TEXT, "body": {"prompt": "a", "max_tokens": 1}}
+        lines = [json.dumps({"custom_id": str(i), **body}) for i in range(3)]
+        source, out = self.folder / "all.jsonl", self.folder / "shared.jsonl"
+        source.write_text("\n".join(lines) + "\n")
+        for resumed in (False, True):
+            options = ["--resume"] if resumed else []
+            first = subprocess.Popen([cli_case.SITU, "batch", self.model, "-", "-o", out, "--threads", "1", *options], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                     env={**os.environ, "SITU_CACHE_DIR": ""})
+            try:
+                first.stdin.write("".join(line + "\n" for line in lines[:2]).encode())
+                first.stdin.flush()
+                while not out.exists() or out.read_bytes().count(b"\n") < 2 or not out.read_bytes().endswith(b"\n"):
+                    self.assertIsNone(first.poll())
+                    time.sleep(0.01)
+                before = out.read_bytes()
+                self.refused(Run("batch", self.model, source, "-o", out, "--resume"), out, "another run", "--resume")
+                self.refused(Run("batch", self.model, source, "-o", out), out, "another run")
+                self.assertEqual(out.read_bytes(), before)
+            finally:
+                first.stdin.close()
+                first.wait(cli_case.PATIENCE)
+            self.assertEqual(first.returncode, 0)
+            if not resumed:
+                with open(out, "a") as torn:  # so that --resume replaces the file
+                    torn.write('{"id":')
+        done = self.batch(lines, "--resume", output=out)
+        self.assertEqual(sorted(o["custom_id"] for o in done), ["0", "1", "2"])
+
+    def test_files_of_other_programs(self):
+        """A byte order mark is left out; other encodings and compressed files are named."""
+        line = json.dumps({"custom_id": "a", "method": "POST", "url": TEXT, "body": {"prompt": "a", "max_tokens": 1}}) + "\r\n"
+        source, out = self.folder / "marked.jsonl", self.folder / "marked.out"
+        source.write_bytes(b"\xef\xbb\xbf" + line.encode())
+        run = Run("batch", self.model, source, "-o", out)
+        self.assertEqual((run.code, json.loads(out.read_text())["response"]["status_code"]), (0, 200), run)
+        for data, word in ((line.encode("utf-16"), "UTF-16"), (line.encode("utf-16-le"), "UTF-16LE"), (gzip.compress(line.encode()), "gunzip"), (b"PK\x03\x04" + bytes(30), "unzip")):
+            source.write_bytes(data)
+            out.unlink()
+            self.refused(Run("batch", self.model, source, "-o", out), source.name, word)
+            with open(source, "rb") as pipe:
+                self.refused(Run("batch", self.model, "-", "-o", out, stdin=pipe), "standard input", word)
+
+    def test_sizes_of_embeddings(self):
+        folder = tiny_encoders.write(self.folder / "sizes", tiny_encoders.encoder(tiny_encoders.weights()), config={"matryoshka_dimensions": [4]},
+                                     modules=[("Pooling", "1_Pooling", tiny_encoders.pooling("mean_tokens"), None), ("Normalize", "2_Normalize", None, None)])
+        body = lambda **more: ("/v1/embeddings", {"input": "the tide", **more})
+        (_, whole), (_, same), (_, cut), (code, wrong), (text, _), _ = self.bodies(body(), body(dimensions=tiny_encoders.WIDTH), body(dimensions=4), body(dimensions=5), body(dimensions="4"), body(dimensions=None), model=folder)
+        self.assertEqual((same["data"], code, text), (whole["data"], 400, 400))
+        four = np.array(whole["data"][0]["embedding"][:4])
+        np.testing.assert_allclose(cut["data"][0]["embedding"], four / np.sqrt((four ** 2).sum()), atol=1e-6)
+        self.assertEqual((wrong["error"]["param"], wrong["error"]["code"], "12" in wrong["error"]["message"]), ("dimensions", "unsupported_parameter", True), wrong)
 
     def test_prefix_cache(self):
         lines = lines_of({str(i): completion("abcdefgh" * 4 + str(i), max_tokens=2) for i in range(4)})

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "base/text_encoding.h"
 #include "cli/commands.h"
 #include "cli/interrupts.h"
 #include "serve/bodies.h"
@@ -27,7 +29,6 @@ using serve::Json;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kLongestLine = size_t{64} << 20;
-constexpr const char* kStandard = "-";
 constexpr const char* kDuplicate = "duplicate_custom_id";
 
 std::string failure(const std::string& path, const std::string& what) {
@@ -76,6 +77,7 @@ class Lines {
   int descriptor() const { return file_.number(); }
   // None: the line has not come, or, ended(), there are no more.
   std::optional<Line> next() {
+    if (!begun_) return std::nullopt;
     const size_t end = buffer_.find('\n', looked_at_);
     looked_at_ = end == std::string::npos ? buffer_.size() : 0;
     if (end == std::string::npos && !(at_end_ && (!buffer_.empty() || skipping_))) return std::nullopt;
@@ -86,9 +88,11 @@ class Lines {
     return line;
   }
   // Whether next() has one.
-  bool ready() const { return (at_end_ && !ended()) || buffer_.find('\n', looked_at_) != std::string::npos; }
+  bool ready() const {
+    return begun_ && ((at_end_ && !ended()) || buffer_.find('\n', looked_at_) != std::string::npos);
+  }
   bool ended() const { return at_end_ && buffer_.empty() && !skipping_; }
-  // Reads what there is, waiting for some. Error: it cannot be read.
+  // Reads what there is, waiting for some. Error: it cannot be read, or is no UTF-8 by its first bytes.
   Status read_more(const std::string& name) {
     constexpr size_t kPiece = size_t{256} << 10;
     const size_t size = buffer_.size();
@@ -97,6 +101,11 @@ class Lines {
     buffer_.resize(size + static_cast<size_t>(std::max<ssize_t>(got, 0)));
     if (got < 0 && errno != EINTR) return Status::error(failure(name, "cannot be read"));
     at_end_ = got == 0;
+    // A line tells as much as the bytes that would be waited for.
+    if (!begun_ && (at_end_ || buffer_.size() >= kEncodingBytes || buffer_.find('\n') != std::string::npos)) {
+      SITU_RETURN_IF_ERROR(to_plain_utf8(name == kStandard ? "standard input" : name, &buffer_));
+      begun_ = true;
+    }
     if (buffer_.size() > kLongestLine && buffer_.find('\n', looked_at_) == std::string::npos) {
       skipping_ = true;
       buffer_.clear();
@@ -109,6 +118,7 @@ class Lines {
   Descriptor file_;
   std::string buffer_;
   size_t looked_at_ = 0;  // no newline before
+  bool begun_ = false;    // the first bytes were looked at
   bool at_end_ = false, skipping_ = false;
 };
 
@@ -149,15 +159,29 @@ std::optional<bool> keeps(const std::string& text, Answered* answered) {
   return true;
 }
 
-// Cuts a torn last line, and takes lines out that are to be done again.
-Status clean_output(const std::string& path, Answered* answered) {
+// One run writes a file, however many are started. Error: another one does.
+Status lock_output(const Descriptor& file, const std::string& path) {
+  struct stat held{}, named{};
+  const bool locked = flock(file.number(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;  // some disks have no locks
+  // The file that was locked may have been replaced in between.
+  const bool same = fstat(file.number(), &held) == 0 && stat(path.c_str(), &named) == 0 &&
+                    held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+  if (locked && same) return Status::ok();
+  return Status::error(path +
+                       ": another run of situ batch writes this file; --resume goes on with it once that run has "
+                       "ended");
+}
+
+// Cuts a torn last line, and takes lines out that are to be done again: `output`, which is locked, is then another
+// file.
+Status clean_output(const std::string& path, Descriptor* output, Answered* answered) {
   std::error_code error;
   const fs::path file = fs::canonical(path, error);
-  if (error) return Status::ok();  // there is none
+  if (error) return Status::error(path + ": cannot be read: " + error.message());
   const std::string part = file.string() + ".part";
   Result<Lines> lines = open_lines(file.string());
   if (!lines.is_ok()) return lines.status();
-  const Descriptor kept(open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  Descriptor kept(open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
   if (kept.number() < 0) return Status::error(failure(part, "cannot be written"));
   bool changed = false;
   for (int64_t number = 1; !lines->ended();) {
@@ -181,8 +205,10 @@ Status clean_output(const std::string& path, Answered* answered) {
   }
   struct stat facts{};
   if (stat(file.c_str(), &facts) == 0) static_cast<void>(fchmod(kept.number(), facts.st_mode & 07777));
+  SITU_RETURN_IF_ERROR(lock_output(kept, part));
   if (fsync(kept.number()) != 0 || rename(part.c_str(), file.c_str()) != 0)
     return Status::error(failure(path, "cannot be replaced"));
+  *output = std::move(kept);
   return Status::ok();
 }
 
@@ -496,12 +522,13 @@ Result<Descriptor> open_output(const BatchArguments& a, Answered* answered) {
   if (a.input != kStandard && fs::equivalent(a.input, a.output, unknown))
     return Status::error(a.output + ": is the input; the output is another file");
   if (fs::is_directory(a.output, unknown)) return Status::error(a.output + ": is a folder");
-  if (fs::is_regular_file(a.output, unknown) && fs::file_size(a.output, unknown) > 0) {
-    if (!a.resume) return Status::error(a.output + ": is not empty; --resume goes on with it");
-    SITU_RETURN_IF_ERROR(clean_output(a.output, answered));
-  }
   Descriptor output(open(a.output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (output.number() < 0) return Status::error(failure(a.output, "cannot be written"));
+  if (!fs::is_regular_file(a.output, unknown)) return output;
+  SITU_RETURN_IF_ERROR(lock_output(output, a.output));
+  if (fs::file_size(a.output, unknown) == 0) return output;
+  if (!a.resume) return Status::error(a.output + ": is not empty; --resume goes on with it");
+  SITU_RETURN_IF_ERROR(clean_output(a.output, &output, answered));
   return output;
 }
 

@@ -75,6 +75,7 @@ struct EmbedArguments : LoadArguments {
   std::vector<std::string> texts;
   std::string file;  // with one text a line, in place of them
   std::optional<std::string> pair, prompt, prompt_name;
+  std::optional<int64_t> dimensions;
   int reps = 0;  // 0: once, untimed
   bool json = false;
 };

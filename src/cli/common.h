@@ -19,8 +19,12 @@ int fail(const std::string& message);
 bool flush_output();
 inline constexpr const char* kNoOutput = "standard output cannot be written";
 
-// The whole file. Error: it cannot be read.
-Result<std::string> read_file(const std::string& path);
+// Names standard input or output in place of a file.
+inline constexpr const char* kStandard = "-";
+
+// The whole file without a byte order mark, or (or_input) standard input by the name "-". Error: it cannot be read; it
+// is UTF-16, say, or compressed, and the message says so.
+Result<std::string> read_file(const std::string& path, bool or_input = false);
 
 // "45.0 KiB"
 std::string size_text(double bytes);

@@ -167,7 +167,7 @@ int run_command_line(int argc, char** argv) {
   PerplexityArguments perplexity_arguments;
   CLI::App* perplexity_command = app.add_subcommand("perplexity", "Measure how well a model foretells a text");
   perplexity_command->add_option("model", perplexity_arguments.model, "Model folder")->required();
-  perplexity_command->add_option("file", perplexity_arguments.file, "The text, UTF-8")->required();
+  perplexity_command->add_option("file", perplexity_arguments.file, "The text, UTF-8; -: standard input")->required();
   add_load_options(*perplexity_command, perplexity_arguments);
   perplexity_command->get_option("--context")->description("Tokens of a window (default: the model's context)");
   perplexity_command

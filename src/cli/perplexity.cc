@@ -9,7 +9,7 @@
 namespace situ::cli {
 
 int perplexity(const PerplexityArguments& a) {
-  const Result<std::string> text = read_file(a.file);
+  const Result<std::string> text = read_file(a.file, true);
   if (!text.is_ok()) return fail(text.status().message());
   if (text->empty()) return fail(a.file + ": has 0 tokens; at least 2 are needed");
   if (const Status good = check_utf8(*text, a.file); !good.is_ok()) return fail(good.message());

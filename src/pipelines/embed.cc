@@ -39,15 +39,38 @@ Result<Embeddings> Model::embed(std::span<const std::string> texts, const EmbedO
   return impl_->embedded([&](Embedder& e) { return e.embed(texts, options); });
 }
 
-Result<Embeddings> Model::embed(std::span<const std::vector<int64_t>> ids) const {
-  return impl_->embedded([&](Embedder& e) { return e.embed(ids); });
+Result<Embeddings> Model::embed(std::span<const std::vector<int64_t>> ids, const EmbedOptions& options) const {
+  return impl_->embedded([&](Embedder& e) { return e.embed(ids, options); });
 }
 
-Result<PairScores> Model::score(std::span<const TextPair> pairs) const {
-  return impl_->embedded([&](Embedder& e) { return e.score(pairs); });
+Result<LogitScorer*> Model::Impl::scores_by_logits() {
+  return between_steps([&] {
+    return or_out_of_memory([&]() -> Result<LogitScorer*> {
+      if (!logit_scorer)
+        SITU_RETURN_IF_ERROR(assign(&logit_scorer, LogitScorer::create(folder, text(), context_length, vocabulary)));
+      return logit_scorer.get();
+    });
+  });
+}
+
+Result<PairScores> Model::score(std::span<const TextPair> pairs, const EmbedOptions& options) const {
+  if (!generates()) return impl_->embedded([&](Embedder& e) { return e.score(pairs, options); });
+  const Result<LogitScorer*> scorer = impl_->scores_by_logits();
+  if (!scorer.is_ok()) return scorer.status();
+  std::optional<Session> session;  // of the pair whose logits are read
+  return or_out_of_memory([&] {
+    return (*scorer)->score(pairs, options, [&](std::span<const int64_t> ids) -> Result<std::span<const float>> {
+      Result<Session> fresh = impl_->new_session();
+      if (!fresh.is_ok()) return fresh.status();
+      session.emplace(std::move(*fresh));
+      return session->step(ids);
+    });
+  });
 }
 
 bool Model::generates() const { return impl_->generates(); }
-bool Model::scores_pairs() const { return !generates() && impl_->embedder->scores_pairs(); }
+bool Model::scores_pairs() const {
+  return generates() ? scores_by_logits(impl_->folder.modules) : impl_->embedder->scores_pairs();
+}
 
 }  // namespace situ

@@ -7,6 +7,7 @@
 #include "base/out_of_memory.h"
 #include "pipelines/embedder.h"
 #include "pipelines/grammar_cache.h"
+#include "pipelines/logit_scorer.h"
 #include "pipelines/model_folder.h"
 #include "pipelines/public_tokenizer.h"
 #include "requests/runtime.h"
@@ -49,7 +50,8 @@ struct Model::Impl : Served, std::enable_shared_from_this<Model::Impl> {
   int64_t source_vocabulary = 0;              // rows of the table that the encoder's ids index; 0: not known
   // Refers to folder, files and tokenizer. Of a model that generates: made when embeddings are first asked for.
   std::unique_ptr<Embedder> embedder;
-  LoadOptions loaded;  // as Model::load was asked
+  std::unique_ptr<LogitScorer> logit_scorer;  // the same, of scores
+  LoadOptions loaded;                         // as Model::load was asked
   double load_ms = 0;
   GrammarCache grammars;
 
@@ -68,6 +70,7 @@ struct Model::Impl : Served, std::enable_shared_from_this<Model::Impl> {
   // The error of a model that gives embeddings alone.
   Status check_generates() const;
   Result<Embedder*> embeds();
+  Result<LogitScorer*> scores_by_logits();
   // What `work` makes of the embedder, between two steps.
   template <typename Work>
   auto embedded(Work&& work) -> decltype(work(std::declval<Embedder&>())) {

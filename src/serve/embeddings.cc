@@ -12,6 +12,7 @@ namespace {
 
 // What is computed in one go: other requests of the model wait for so much.
 constexpr size_t kTextsAtOnce = 32, kBytesAtOnce = 2048;
+constexpr int64_t kMostNumbers = int64_t{1} << 20;
 
 struct Input {
   std::string text;
@@ -61,6 +62,12 @@ Inputs read(const Json& body) {
   }
   if (const auto name = body.find("prompt_name"); name != body.end() && !name->is_null())
     inputs.options.prompt_name = text_of(body, "prompt_name");
+  if (const auto size = body.find("dimensions"); size != body.end() && !size->is_null()) {
+    if (!size->is_number_integer() || *size < 1 || *size > kMostNumbers)
+      refuse_field("dimensions",
+                   "should be an integer from 1 to " + std::to_string(kMostNumbers) + ", is " + shown(*size));
+    inputs.options.dimensions = size->get<int64_t>();
+  }
   if (inputs.options.prompt_name && !inputs.texts) refuse_field("prompt_name", "is for texts, not for token ids");
   return inputs;
 }
@@ -109,7 +116,7 @@ Result<Embeddings> embed(Model& model, const Inputs& inputs, size_t first, size_
     else
       ids.push_back(inputs.all[i].ids);
   }
-  return inputs.texts ? model.embed(texts, inputs.options) : model.embed(ids);
+  return inputs.texts ? model.embed(texts, inputs.options) : model.embed(ids, inputs.options);
 }
 
 Fault fault_at(Model& model, const Status& status, size_t number) {
@@ -122,6 +129,9 @@ Fault fault_at(Model& model, const Status& status, size_t number) {
     return {400, message, "invalid_request_error", "model", kUnsupportedByModel};
   const std::string name = "input[" + std::to_string(number) + "]";
   const bool prompt = message.find("prompt is called") != std::string::npos;
+  // Before anything is said of a text.
+  if (theirs && message.find("dimensions is") != std::string::npos)
+    return {400, message, "invalid_request_error", "dimensions", "unsupported_parameter"};
   if (theirs && prompt) return {400, message, "invalid_request_error", "prompt_name", "invalid_value"};
   if (theirs) return {400, name + ": " + message, "invalid_request_error", "input", "invalid_value"};
   if (status.code() == Code::kNoRoom || status.code() == Code::kBusy) return overloaded(message);

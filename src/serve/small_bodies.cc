@@ -39,7 +39,8 @@ constexpr BodyField kEmbeddings[] = {
     {"input", 0, Use::kUsed, kInput, "A text, token ids, or a list of either"},
     {"encoding_format", 0, Use::kUsed, kEncoding, "float: lists of numbers; base64: of little-endian float32"},
     {"prompt_name", 0, Use::kUsed, kAnyText, "A prompt of the model's files that stands before each text"},
-    {"dimensions", 0, Use::kRefused, "{}", "embeddings have all their numbers"},
+    {"dimensions", 0, Use::kUsed, R"({"type":"integer","minimum":1})",
+     "Numbers of an embedding: all, or the first ones where the model's files allow it"},
     {"user", 0, Use::kAccepted, "{}", ""},
 };
 

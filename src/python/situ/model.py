@@ -131,23 +131,25 @@ class Model:
         *,
         prompt: str | None = None,
         prompt_name: str | None = None,
+        dimensions: int | None = None,
     ) -> NDArray[np.float32]:
         """Embeddings, float32 [texts, numbers], or [numbers] of one text: what sentence-transformers' encode gives, by the
         files of the folder (docs/embeddings.md). Token ids are taken as they are.
 
         prompt, prompt_name: what stands in front of every text, or which of the folder's prompts; default: the one that
             the folder names.
+        dimensions: so many numbers, the first ones, where the folder's files or its normalisation allow it; default: all.
 
         A text that is too long is cut, with a warning. Raises SituError: no text, a text without tokens, a prompt that is
         not there, a model without hidden states.
         """
         if isinstance(texts, str):
-            return self.embed([texts], prompt=prompt, prompt_name=prompt_name)[0]
+            return self.embed([texts], prompt=prompt, prompt_name=prompt_name, dimensions=dimensions)[0]
         if all(isinstance(text, str) for text in texts):
-            return _rows(self._model.embed([text_of(text) for text in texts], prompt, prompt_name))
+            return _rows(self._model.embed([text_of(text) for text in texts], prompt, prompt_name, dimensions))
         if prompt is not None or prompt_name is not None:
             raise TypeError("a prompt stands in front of texts, not of token ids")
-        return _rows(self._model.embed_ids([token_ids(cast(Ids, ids)) for ids in texts]))
+        return _rows(self._model.embed_ids([token_ids(cast(Ids, ids)) for ids in texts], dimensions))
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Scores of pairs of texts by a cross-encoder, float32 [pairs], or [pairs, labels] where it has several: what
