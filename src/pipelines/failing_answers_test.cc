@@ -176,7 +176,8 @@ TEST(Callbacks, WhatTheyThrowIsOfTheirOwnCall) {
   const std::vector<Ids> prompts = {{0}, {1}};
   EXPECT_THROW(static_cast<void>(model.generate(prompts, tokens(20), of_the_second)), std::range_error);
   // Those of a ticket are called by the thread that steps: the request fails, and no other one.
-  Result<Ticket> other = model.submit({Prompt(Ids{0}), tokens(30)}), ticket = model.submit({Prompt(Ids{1}), tokens(30)});
+  Result<Ticket> other = model.submit({Prompt(Ids{0}), tokens(30)}),
+                 ticket = model.submit({Prompt(Ids{1}), tokens(30)});
   ASSERT_TRUE(other.is_ok() && ticket.is_ok());
   bool at_once = false;  // something was there: it is called by this thread
   try {
