@@ -188,7 +188,7 @@ class InputsTest(PythonTest):
                          {"type": "image_url", "image_url": {"url": url, "detail": "low"}}, {"type": "image_url", "image_url": url}, {"type": "input_image", "image_url": url}, {"type": "image", "url": url},
                          {"type": "image", "base64": text}, {"type": "image_url", "image_url": {"url": path.as_uri()}}, Dumped(type="image_url", image_url={"url": url.rstrip("=")})):
                 self.assertEqual(ask(part), wanted, str(part)[:60])
-        for part, words in (({"type": "image_url", "image_url": {"url": "https://example.org/x.png"}}, "message 0: part 0: .*is not loaded"), ({"type": "image_url", "image_url": {"url": "data:image/png;base64,x"}}, "base64"),
+        for part, words in (({"type": "image_url", "image_url": {"url": "https://example.org/x.png"}}, "message 0: part 0 .image_url.: .*is not loaded"), ({"type": "image_url", "image_url": {"url": "data:image/png;base64,x"}}, "base64"),
                             ({"type": "video_url", "video_url": url}, "no type 'video_url'"), ({"type": "image"}, "'image'"), ({"type": "image", "image": io.StringIO("x")}, "'rb'")):
             with self.assertRaisesRegex((TypeError, situ.SituError), words):
                 ask(part)

@@ -46,8 +46,8 @@ nb::dict generate(const Handle& self, const Prompt& prompt, const nb::dict& argu
   return to_python(value_or_raise(stream.wait()));
 }
 
-// Token ids as Python gives them: whatever has integers in an order. TypeError: others. Lists and arrays are read without
-// code of Python, in whose midst a thread would be killed as the program ends.
+// Token ids as Python gives them: whatever has integers in an order. TypeError: others. Lists and arrays are read
+// without code of Python, in whose midst a thread would be killed as the program ends.
 Ids ids_of(nb::handle given) {
   Ids ids;
   if (!nb::try_cast(given, ids)) ids = nb::cast<Ids>(nb::module_::import_("situ.prompts").attr("token_ids")(given));

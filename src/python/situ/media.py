@@ -102,14 +102,14 @@ def _array(given: object, array: NDArray[Any]) -> str:
     return f"{array.dtype}{list(array.shape)}" if array.dtype != object else f"{type(given).__name__} ({shown(given)})"
 
 
-def bytes_of_url(url: Any, what: str) -> bytes | str:
-    """The bytes of a data: URL, or the path of a file: URL; nothing is loaded from elsewhere."""
+def bytes_of_url(url: Any, kind: str, what: str) -> bytes | str:
+    """The bytes of a data: URL, or the path of a file: URL. TypeError: another one, since nothing is loaded from elsewhere."""
     url = text_of(url, what)
     scheme, _, rest = url.partition(":")
     if scheme.lower() == "file" and rest:
         return urllib.parse.unquote(urllib.parse.urlparse(url).path)
     if scheme.lower() != "data":
-        raise SituError(f"{what}: {shown(url)} is not loaded: give its bytes, a path or a data: URL")
+        raise TypeError(f"{what}: the URL {shown(url)} is not loaded; write a data: or a file: URL, or {{'type': {kind!r}, {kind!r}: its bytes or path}}")
     head, comma, data = rest.partition(",")
     if not comma:
         raise SituError(f"{what}: a data: URL has a comma in front of its data")
@@ -158,7 +158,7 @@ def part_of(part: Any, what: str) -> tuple[Any, ...]:
         value = value.get("url") if isinstance(value, Mapping) else value
         key = "url"
     if key == "base64" and isinstance(value, str):
-        value = bytes_of_url(value, what) if value.startswith("data:") else _base64(text_of(value, what).encode(), what)
+        value = bytes_of_url(value, of, what) if value.startswith("data:") else _base64(text_of(value, what).encode(), what)
     elif key == "url" and isinstance(value, str):
-        value = bytes_of_url(value, what)
+        value = bytes_of_url(value, of, f"{what} ({kind})")
     return checked(medium(of, value, what), what)

@@ -8,8 +8,9 @@ A body is a dict, or the bytes of a request. docs/batch.md of the project lists 
 requests share the model's steps.
 """
 
+import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, TypeAlias
 
@@ -87,12 +88,18 @@ def begin(url: str, body: Body, model: Model, *, name: str = "situ") -> Pieces:
 
 
 def _plain(value: Any) -> Any:
-    """Messages and bodies of OpenAI's client, and mappings of any kind, as JSON has them."""
+    """Messages and bodies of OpenAI's client, dataclasses, mappings and lists of any kind, as JSON has them."""
     dump = getattr(value, "model_dump", None)
     if callable(dump):
         return dump(exclude_none=True)
     if isinstance(value, Mapping):
         return dict(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    if hasattr(value, "tolist"):  # an array, a tensor, a number of NumPy
+        return value.tolist()
+    if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray | memoryview | set | frozenset):
+        return list(value)
     raise TypeError(f"a body has no {type(value).__name__}: it is JSON")
 
 
