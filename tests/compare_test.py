@@ -2,6 +2,7 @@
 """bench/compare.py: what it refuses, and a measurement of Situ alone (build/situ), without the engines that need packages."""
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -10,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SITU = ROOT / "build" / "situ"
-MODEL = ROOT.parent / "shared" / "models" / "tiny" / "llama"
+MODEL = Path(os.environ.get("SITU_SHARED", ROOT.parent / "shared")) / "models" / "tiny" / "llama"
 
 
 def compare(*arguments):
