@@ -24,7 +24,7 @@ from serve_test import TEMPLATE, Server, ServeCase
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENTS = ROOT / "tests" / "clients"
-PATIENCE = 240  # seconds, for an installation
+PATIENCE = 1200  # seconds, for an installation or all that a client asks
 
 
 def run(*command, cwd=None, patience=PATIENCE):

@@ -45,7 +45,7 @@ class LangchainTest(unittest.TestCase):
         self.assertEqual([len(t["top_logprobs"]) for t in tokens], [2] * told.usage_metadata["output_tokens"])
         several = chat(n=2, temperature=1.0).generate([[HumanMessage("Hi")]])
         self.assertEqual(len(several.generations[0]), 2)
-        plain = chat(reasoning_effort="low", service_tier="auto", model_kwargs={"user": "me", "metadata": {"run": "1"}}).invoke("Hi")
+        plain = chat(reasoning_effort="low", service_tier="auto", model_kwargs={"user": "me"}).invoke("Hi")
         self.assertEqual(plain.content, chat().invoke("Hi").content)
 
     def test_usage_of_a_stream(self):

@@ -26,7 +26,7 @@ class PydanticAiTest(unittest.TestCase):
     def test_text(self):
         told = agent(instructions="Be brief.").run_sync("Hi")
         self.assertTrue(told.output)
-        self.assertEqual(told.usage().output_tokens, 8)
+        self.assertEqual(told.usage.output_tokens, 8)
         again = agent().run_sync("And?", message_history=told.all_messages())
         self.assertTrue(again.output)
 
@@ -47,7 +47,7 @@ class PydanticAiTest(unittest.TestCase):
             async with agent().run_stream("Hi") as stream:
                 pieces = [piece async for piece in stream.stream_text(delta=True)]
             self.assertEqual("".join(pieces), whole.output)
-            self.assertEqual(stream.usage().output_tokens, whole.usage().output_tokens)
+            self.assertEqual(stream.usage.output_tokens, whole.usage.output_tokens)
 
         asyncio.run(ask())
 
