@@ -419,7 +419,7 @@ TEST_F(GenerationTest, AFlagInterrupts) {
       return counted.calls();
     };
     const int64_t calls = calls_of(text, 1);
-    EXPECT_GT(calls, 100);
+    EXPECT_GT(calls, 20);
     for (const int64_t at : {int64_t{0}, int64_t{1}, calls / 3, calls * 3 / 4}) {  // within the prompt
       counted.start(at);
       EXPECT_TRUE(model.generate(text, options_, nullptr).value().output_ids.empty());

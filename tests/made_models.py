@@ -31,11 +31,11 @@ IMAGE = 500
 SIDE, PATCH = 28, 7  # of the model that takes image files
 MEAN, STD = np.float32([0.48145466, 0.4578275, 0.40821073]), np.float32([0.26862954, 0.26130258, 0.27577711])
 
-DECODERS = {"tiny/llama": "llama", "tiny/gpt2": "gpt", "tiny/bloom": "bloom", "genai/llama-int4": "genai"}
-WORDS = {"tiny/words": "genai"}
+DECODERS = {"tiny/llama": "llama", "tiny/gpt2": "gpt", "tiny/bloom": "bloom"}
+WORDS = {"tiny/words": "llama"}
 PAIRS = {"tiny/t5": "t5", "tiny/bart": "bart", "tiny/marian": "unmasked", "styles/condflag-handcross": "layers-flag"}
 SEEING = {"vlm/llava": "fixed", "vlm/smolvlm": "tiles", "vlm/qwen2_vl": "grid"}
-SEEDS = {"tiny/llama": 0, "tiny/gpt2": 1, "tiny/bloom": 0, "genai/llama-int4": 2, "tiny/words": 0, "tiny/t5": 0, "tiny/bart": 0, "tiny/marian": 0,
+SEEDS = {"tiny/llama": 0, "tiny/gpt2": 1, "tiny/bloom": 0, "tiny/words": 7, "tiny/t5": 0, "tiny/bart": 0, "tiny/marian": 0,
          "styles/condflag-handcross": 0, "vlm/llava": 1, "vlm/smolvlm": 0, "vlm/qwen2_vl": 0}
 
 
@@ -56,14 +56,15 @@ class Decoder:
     def __init__(self, name):
         self.spec = spec_of(tiny_models, DECODERS[name])
 
+    def case(self, w, ids):
+        answer, margin = tiny_models.greedy(self.spec, w, ids, COUNT)
+        clear(margin)
+        first = tiny_models.forward(self.spec, w, ids)[:8]
+        return {"input_ids": ids, "greedy_ids": answer, "first_logits": [round(float(x), 6) for x in first]}
+
     def cases(self, seed):
-        w, made = tiny_models.make_weights(self.spec, seed), []
-        for length in LENGTHS:
-            ids = some_ids(length)
-            answer, margin = tiny_models.greedy(self.spec, w, ids, COUNT)
-            clear(margin)
-            first = tiny_models.forward(self.spec, w, ids)[:8]
-            made.append({"input_ids": ids, "greedy_ids": answer, "first_logits": [round(float(x), 6) for x in first]})
+        w = tiny_models.make_weights(self.spec, seed)
+        made = [self.case(w, some_ids(length)) for length in LENGTHS]
         beams, gap = tiny_models.beam_search(lambda ids: tiny_models.forward(self.spec, w, ids), made[1]["input_ids"], BEAMS, COUNT)
         clear(gap * CLEAR / CLEAR_BEAMS)
         made[1]["beam3_ids"] = beams
@@ -83,11 +84,8 @@ class Words(Decoder):
     def cases(self, seed):
         w, made = tiny_models.make_weights(self.spec, seed), []
         for text in ("one two three four five six seven one two three four five six seven one two three", "Once upon a time"):
-            ids = [ord(c) - 32 for c in text]
-            answer, margin = tiny_models.greedy(self.spec, w, ids, COUNT)
-            clear(margin)
-            made.append({"input_ids": ids, "greedy_ids": answer})
-        if not goes_round(made[0]["greedy_ids"][:8]):
+            made.append(self.case(w, [ord(c) - 32 for c in text]))
+        if not goes_round(made[0]["greedy_ids"][3:10]):
             raise ValueError("an answer that repeats nothing")
         return made
 
@@ -102,9 +100,8 @@ class Words(Decoder):
 
 
 def goes_round(ids):
-    """Whether a pair of tokens comes twice, with the same one after it."""
-    threes = [tuple(ids[i:i + 3]) for i in range(len(ids) - 2)]
-    return len(set(threes)) < len(threes)
+    """Whether each token is that of two steps before, so that guesses by what stands before come true."""
+    return ids[2:] == ids[:-2]
 
 
 class Pair:
