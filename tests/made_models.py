@@ -33,10 +33,10 @@ MEAN, STD = np.float32([0.48145466, 0.4578275, 0.40821073]), np.float32([0.26862
 
 DECODERS = {"tiny/llama": "llama", "tiny/gpt2": "gpt", "tiny/bloom": "bloom"}
 WORDS = {"tiny/words": "llama"}
-PAIRS = {"tiny/t5": "t5", "tiny/bart": "bart", "tiny/marian": "unmasked", "styles/condflag-handcross": "layers-flag"}
+PAIRS = {"tiny/t5": "t5", "tiny/bart": "bart", "tiny/marian": "unmasked", "styles/condflag-handcross": "layers-flag", "styles/ortO3-t5": "layers-t5"}
 SEEING = {"vlm/llava": "fixed", "vlm/smolvlm": "tiles", "vlm/qwen2_vl": "grid"}
 SEEDS = {"tiny/llama": 0, "tiny/gpt2": 1, "tiny/bloom": 0, "tiny/words": 7, "tiny/t5": 0, "tiny/bart": 0, "tiny/marian": 0,
-         "styles/condflag-handcross": 0, "vlm/llava": 1, "vlm/smolvlm": 0, "vlm/qwen2_vl": 0}
+         "styles/condflag-handcross": 0, "styles/ortO3-t5": 0, "vlm/llava": 1, "vlm/smolvlm": 0, "vlm/qwen2_vl": 0}
 
 
 def some_ids(length):
