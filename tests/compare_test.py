@@ -15,7 +15,7 @@ MODEL = Path(os.environ.get("SITU_SHARED", ROOT.parent / "shared")) / "models" /
 
 
 def compare(*arguments):
-    return subprocess.run([sys.executable, ROOT / "bench" / "compare.py", *arguments], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, ROOT / "bench" / "compare.py", *arguments], capture_output=True, text=True, timeout=900)
 
 
 class CompareTest(unittest.TestCase):

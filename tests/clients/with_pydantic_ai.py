@@ -32,7 +32,7 @@ class PydanticAiTest(unittest.TestCase):
 
     def test_options(self):
         settings = {"max_tokens": 8, "temperature": 0.7, "top_p": 0.9, "seed": 1, "presence_penalty": 0.1, "frequency_penalty": 0.1, "stop_sequences": ["\x01"],
-                    "parallel_tool_calls": False, "timeout": 60, "openai_user": "me", "openai_logprobs": True, "openai_top_logprobs": 2}
+                    "parallel_tool_calls": False, "timeout": 600, "openai_user": "me", "openai_logprobs": True, "openai_top_logprobs": 2}
         self.assertTrue(agent(model_settings=settings).run_sync("Hi").output)
         plain = agent(model_settings={**SHORT, "openai_reasoning_effort": "low", "openai_service_tier": "auto"}).run_sync("Hi")
         self.assertEqual(plain.output, agent().run_sync("Hi").output)

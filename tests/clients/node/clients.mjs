@@ -5,7 +5,7 @@ import { zodResponseFormat } from "openai/helpers/zod";
 import { z } from "zod";
 
 const url = process.argv[2];
-const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: "none", maxRetries: 0, timeout: 60000 });
+const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: "none", maxRetries: 0, timeout: 600000 });
 const model = "smollm2-135m-instruct";
 const messages = [{ role: "user", content: "Hi" }];
 const short = { model, messages, max_tokens: 8, ignore_eos: true };
@@ -16,7 +16,7 @@ const metric = async (name) => {
   return lines.filter((l) => l.startsWith(`${name}{`)).reduce((sum, l) => sum + Number(l.split(" ").pop()), 0);
 };
 const untilFree = async () => {
-  for (const end = Date.now() + 60000; (await metric("situ_slots_used")) > 0; ) assert(Date.now() < end);
+  for (const end = Date.now() + 600000; (await metric("situ_slots_used")) > 0; ) assert(Date.now() < end);
 };
 
 const names = [];
