@@ -354,7 +354,7 @@ class LinesTest(BatchTest):
             process.stdin.flush()
             self.assertEqual(json.loads(process.stdout.readline())["response"]["status_code"], 200)
         process.stdin.write(lines_of({"c": completion("c", max_tokens=2)})[0])  # without a newline
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=cli_case.PATIENCE)
         self.assertEqual((process.returncode, json.loads(out)["custom_id"], err), (0, "c", ""))
 
     def test_interrupts(self):
@@ -362,11 +362,11 @@ class LinesTest(BatchTest):
         process = subprocess.Popen([cli_case.SITU, "batch", self.model, "-", "-o", out, "--threads", "1"], stdin=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "SITU_CACHE_DIR": ""}, text=True)
         process.stdin.write(lines_of({"a": completion("a", max_tokens=2)})[0] + "\n")
         process.stdin.flush()
-        end = time.monotonic() + 60
+        end = time.monotonic() + cli_case.PATIENCE
         while time.monotonic() < end and not (out.exists() and out.read_text().endswith("\n")):
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        process.wait(timeout=60)
+        process.wait(timeout=cli_case.PATIENCE)
         process.stdin.close(), process.stderr.close()
         self.assertEqual((process.returncode, len(out.read_text().splitlines())), (130, 1))
 

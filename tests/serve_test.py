@@ -25,7 +25,7 @@ from cli_case import CliTest, Run, main
 from sampling_test import write_chat_model
 
 TEMPLATE = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}a:"
-PATIENCE = 60  # seconds; what is waited for takes milliseconds
+PATIENCE = 300  # seconds; what is waited for takes milliseconds
 ENDLESS = 10**9  # tokens
 
 

@@ -340,7 +340,7 @@ TEST_P(StepMemory, AServerToo) {
   }
   EXPECT_GT(all, 100);
   server->stop();
-  EXPECT_TRUE(server->drain(std::chrono::seconds(20)));  // none is counted as open
+  EXPECT_TRUE(server->drain(std::chrono::seconds(600)));  // none is counted as open
 }
 
 TEST_P(StepMemory, APromptLongerThanTheState) {
