@@ -7,6 +7,7 @@ they answer by their oracles in NumPy.
 contexts 256, and the tag of an image is token 500, as those of ../shared.
 """
 import argparse
+import hashlib
 import itertools
 import json
 import os
@@ -203,7 +204,11 @@ def first_clear_seed(model):
 
 
 def write(out):
-    """All of it, in a folder that is whole or not there."""
+    """All of it, in a folder that is whole or not there; once for each state of the files that say what is written."""
+    sources = [Path(module.__file__) for module in (tiny_exports, tiny_models, tiny_seq2seq, tiny_vision)]
+    made_by = hashlib.sha256(b"".join(f.read_bytes() for f in [Path(__file__), *sources])).hexdigest()
+    if (out / "made_by").is_file() and (out / "made_by").read_text() == made_by:
+        return
     made = out.with_name(f"{out.name}.{os.getpid()}")
     shutil.rmtree(made, ignore_errors=True)
     for name, model in models():
@@ -211,6 +216,7 @@ def write(out):
         more = {"image_token_id": IMAGE} if isinstance(model, Seeing) else {}
         cases = model.write(SEEDS[name], folder)
         (folder / "expected.json").write_text(json.dumps({"source": "NumPy", **more, "cases": cases}))
+    (made / "made_by").write_text(made_by)
     shutil.rmtree(out, ignore_errors=True)
     made.rename(out)
 

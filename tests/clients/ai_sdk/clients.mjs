@@ -20,7 +20,7 @@ assert.equal(text, whole.text);
 assert.deepEqual([(await streamed.usage).outputTokens, await streamed.finishReason], [whole.usage.outputTokens, whole.finishReason]);
 
 // Its settings, a conversation with parts, and options of the provider.
-const settings = { temperature: 0.7, topP: 0.9, topK: 20, seed: 1, presencePenalty: 0.1, frequencyPenalty: 0.1, stopSequences: ["\u0001"] };
+const settings = { temperature: 0.7, topP: 0.9, seed: 1, presencePenalty: 0.1, frequencyPenalty: 0.1, stopSequences: ["\u0001"] };
 const messages = [{ role: "user", content: [{ type: "text", text: "Hi" }] }, { role: "assistant", content: "Hello" }, { role: "user", content: "And?" }];
 assert((await generateText({ model, messages, maxOutputTokens: 8, maxRetries: 0, ...settings, providerOptions: { situ: { user: "me", reasoningEffort: "low" } } })).text);
 
