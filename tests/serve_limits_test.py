@@ -30,7 +30,7 @@ class LimitsTest(ServeCase):
         image, sound = {"type": "image_url", "image_url": {"url": "data:,"}}, lambda size: {"type": "input_audio", "input_audio": {"data": "A" * size, "format": "wav"}}
         schema = lambda size: {"type": "json_schema", "json_schema": {"name": "a" * size, "schema": {}}}  # 60 more
         cases = {  # limit: the field, a value that it allows, one that it does not
-            "json-depth": ("metadata", {"a": deep}, {"a": [deep]}), "messages": ("messages", [turn] * 2, [turn] * 3), "choices": ("n", 2, 3), "stops": ("stop", ["~", "^"], ["~", "^", "`"]),
+            "json-depth": ("chat_template_kwargs", {"a": deep}, {"a": [deep]}), "messages": ("messages", [turn] * 2, [turn] * 3), "choices": ("n", 2, 3), "stops": ("stop", ["~", "^"], ["~", "^", "`"]),
             "stop-bytes": ("stop", "~~~", "~~~~"), "token-rules": ("logit_bias", {"1": 0, "2": 0}, {"1": 0, "2": 0, "3": 0}), "grammar-bytes": ("regex", "a" * 80, "a" * 81),
             "images": ("messages", [{**turn, "content": [image]}], [{**turn, "content": [image] * 2}]), "sound-bytes": ("messages", [{**turn, "content": [sound(8)]}], [{**turn, "content": [sound(12)]}]),
         }
