@@ -355,7 +355,8 @@ class PatienceTest(ServeCase):
         return True
 
     def test_pings_are_no_events(self):
-        server = self.start("--max-running", 1, ping_seconds=1)
+        # Nobody reads the first answer, and it must not end for that.
+        server = self.start("--max-running", 1, ping_seconds=1, unread_bytes=2**40, write_seconds=86400, least_write_rate=0)
         first = self.begin(server, max_tokens=ENDLESS)
         connection = server.connect()
         self.addCleanup(connection.close)

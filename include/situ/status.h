@@ -83,7 +83,8 @@ class [[nodiscard]] Status {
     if (message_) s.message_ = context + ": " + *message_;
     return s;
   }
-  // The same error about this option, by its name in GenerateOptions and the like ("top_p"), where nobody has named one.
+  // The same error about this option, by its name in GenerateOptions and the like ("top_p"), where nobody has named
+  // one.
   Status or_option(const std::string& name) const {
     Status s = *this;
     if (message_ && option_.empty()) s.option_ = name;

@@ -25,8 +25,8 @@ namespace situ::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using serve::Refusal;
 using serve::Json;
+using serve::Refusal;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kLongestLine = size_t{64} << 20;
@@ -317,25 +317,18 @@ Status Batch::take_line(const Lines::Line& line) {
     ++skipped_;
     return Status::ok();
   }
-  const auto missing_or = [&](const char* name) {
-    return field(name).is_null() ? Kind::kMissing : Kind::kType;
-  };
-  if (!custom_id)
-    return refuse(id, custom_id, {missing_or("custom_id"), "custom_id", "custom_id should be a string"});
-  if (!first)
-    return refuse(id, custom_id, {Kind::kDuplicate, "custom_id", "an earlier line has the same custom_id"});
+  const auto missing_or = [&](const char* name) { return field(name).is_null() ? Kind::kMissing : Kind::kType; };
+  if (!custom_id) return refuse(id, custom_id, {missing_or("custom_id"), "custom_id", "custom_id should be a string"});
+  if (!first) return refuse(id, custom_id, {Kind::kDuplicate, "custom_id", "an earlier line has the same custom_id"});
   const std::optional<serve::Route> route =
       field("url").is_string() ? serve::route_of(field("url").get<std::string>()) : std::nullopt;
   const bool embeds = field("url") == serve::kEmbeddingsUrl;
   if (!route && !embeds)
-    return refuse(
-        id, custom_id,
-        {Kind::kNoPath, "url", "url should be /v1/chat/completions, /v1/completions or /v1/embeddings"});
-  if (field("method") != "POST")
-    return refuse(id, custom_id, {Kind::kMethod, "method", "method should be POST"});
+    return refuse(id, custom_id,
+                  {Kind::kNoPath, "url", "url should be /v1/chat/completions, /v1/completions or /v1/embeddings"});
+  if (field("method") != "POST") return refuse(id, custom_id, {Kind::kMethod, "method", "method should be POST"});
   const Json body = field("body");
-  if (!body.is_object())
-    return refuse(id, custom_id, {missing_or("body"), "body", "body should be an object"});
+  if (!body.is_object()) return refuse(id, custom_id, {missing_or("body"), "body", "body should be an object"});
   if (inside) return refuse(id, custom_id, *inside);
   if (embeds) return embed(id, custom_id, body);
   serve::OrRefusal<serve::Asked> asked = serve::read_body(*route, body, model_, {nullptr, a_.strict});
@@ -356,7 +349,8 @@ Status Batch::embed(const std::string& id, const std::optional<std::string>& cus
   if (const Refusal* refusal = std::get_if<Refusal>(&name)) return refuse(id, custom_id, *refusal);
   const std::string& given = std::get<std::string>(name);
   int64_t tokens = 0;
-  serve::OrRefusal<Json> answer = serve::answer_embeddings(model_, body, given.empty() ? model_name_ : given, a_.strict, &tokens);
+  serve::OrRefusal<Json> answer =
+      serve::answer_embeddings(model_, body, given.empty() ? model_name_ : given, a_.strict, &tokens);
   if (const Refusal* refusal = std::get_if<Refusal>(&answer)) return refuse(id, custom_id, *refusal);
   return put(id, custom_id, 200, std::move(std::get<Json>(answer)));
 }

@@ -142,7 +142,8 @@ int run_command_line(int argc, char** argv) {
   batch_command
       ->add_option("-o,--output", batch_arguments.output, "Answers, in the order that they finish (default: -)")
       ->type_name("FILE");
-  batch_command->add_flag("--strict", batch_arguments.strict, "Refuse names that no body knows, in place of ignoring them");
+  batch_command->add_flag("--strict", batch_arguments.strict,
+                          "Refuse names that no body knows, in place of ignoring them");
   batch_command->add_flag("--resume", batch_arguments.resume, "Go on with an output that an earlier run left");
   batch_command->add_option("--max-running", batch_arguments.max_running, "Most requests that run at once (64)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));

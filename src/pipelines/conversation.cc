@@ -35,7 +35,7 @@ Result<OrderedJson> parse_option(const std::string& text, const char* what, bool
   SITU_RETURN_IF_ERROR(check_json(text, what, kMostKeys).or_code(Code::kInvalidArgument));
   std::variant<OrderedJson, JsonFault> read = parse_ordered(text);
   OrderedJson json = std::holds_alternative<OrderedJson>(read) ? std::move(std::get<OrderedJson>(read))
-                                                                : OrderedJson(OrderedJson::value_t::discarded);
+                                                               : OrderedJson(OrderedJson::value_t::discarded);
   if (list ? json.is_array() : json.is_object()) return json;
   return Status::error(Code::kInvalidArgument, std::string(what) + " should be a JSON " + (list ? "list" : "object") +
                                                    ", is " + std::string(json.type_name()));

@@ -25,8 +25,8 @@ Result<std::optional<Grammar>> GrammarCache::get(const GenerateOptions& options,
   }
   if (!wanted) return std::optional<Grammar>();
   if (!tokenizer)
-    return Status::error(Code::kNotFound,
-                         std::string(wanted->name) + ": the model has no tokenizer.json, which says what its tokens spell")
+    return Status::error(Code::kNotFound, std::string(wanted->name) +
+                                              ": the model has no tokenizer.json, which says what its tokens spell")
         .or_option(wanted->name);
   const auto fork = [&](const Grammar& grammar) -> Result<std::optional<Grammar>> {
     Result<Grammar> own = grammar.fork();

@@ -89,9 +89,8 @@ Status resolve_beams(const GenerateOptions& o, Settings& settings, ResolvedOptio
                             : o.early_stopping                     ? "early_stopping"
                             : o.diversity_penalty.value_or(0) != 0 ? "diversity_penalty"
                                                                    : nullptr;
-    return for_beams
-               ? Status::wrong_option(for_beams, std::string(for_beams) + " is for beam search, and beams is 1")
-               : settings.status;
+    return for_beams ? Status::wrong_option(for_beams, std::string(for_beams) + " is for beam search, and beams is 1")
+                     : settings.status;
   }
   if (b.groups > 1 || o.diversity_penalty)
     b.diversity_penalty =
@@ -116,9 +115,10 @@ Status resolve_beams(const GenerateOptions& o, Settings& settings, ResolvedOptio
                         {o.grammar.has_value(), "a grammar", "grammar"}};
   for (const Beside& beside : all)
     if (beside.given)
-      return Status::wrong_option(
-          beside.option, "beams " + std::to_string(b.beams) + ": " + beside.words + " and beam search do not go together" +
-                             (where.empty() ? "" : "; " + where + "asks for beams, beams 1 for none"));
+      return Status::wrong_option(beside.option,
+                                  "beams " + std::to_string(b.beams) + ": " + beside.words +
+                                      " and beam search do not go together" +
+                                      (where.empty() ? "" : "; " + where + "asks for beams, beams 1 for none"));
   return settings.status;
 }
 

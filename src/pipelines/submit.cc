@@ -61,8 +61,7 @@ Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, ToBegin todo) 
   if (beams && resolved.sampling.max_new_tokens > 1 && m.in_place && !m.in_place->can_fork()) {
     const std::string& why = m.in_place->one_sequence();
     return Status::error(Code::kUnsupportedModel, m.file + ": beams " + std::to_string(resolved.beams.beams) + ": " +
-                                                      needs_one_run().message() +
-                                                      (why.empty() ? "" : " (" + why + ")"))
+                                                      needs_one_run().message() + (why.empty() ? "" : " (" + why + ")"))
         .or_option("beams");
   }
   Result<std::optional<Grammar>> grammar = m.grammars.get(options, m.text(), m.vocabulary);

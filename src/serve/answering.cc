@@ -151,14 +151,14 @@ Json Answering::timings() const {
   }
   const int64_t fed = call_.prompt_tokens - call_.cached_tokens;
   Json timings = {{"cache_n", call_.cached_tokens},
-          {"prompt_n", fed},
-          {"prompt_ms", prompt_ms},
-          {"prompt_per_second", rate(fed, prompt_ms)},
-          {"predicted_n", call_.answer_tokens},
-          {"predicted_ms", predicted_ms},
-          {"predicted_per_second", rate(call_.answer_tokens, predicted_ms)},
-          {"queue_ms", call_.queue_ms.value_or(0)},
-          {"bytes_copied", static_cast<int64_t>(copied + 0.5)}};
+                  {"prompt_n", fed},
+                  {"prompt_ms", prompt_ms},
+                  {"prompt_per_second", rate(fed, prompt_ms)},
+                  {"predicted_n", call_.answer_tokens},
+                  {"predicted_ms", predicted_ms},
+                  {"predicted_per_second", rate(call_.answer_tokens, predicted_ms)},
+                  {"queue_ms", call_.queue_ms.value_or(0)},
+                  {"bytes_copied", static_cast<int64_t>(copied + 0.5)}};
   if (guessed > 0) {
     timings["draft_n"] = guessed;
     timings["draft_n_accepted"] = accepted;

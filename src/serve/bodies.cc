@@ -20,15 +20,16 @@ void ignore_unknown(BodyReader& r) {
     if (!value.is_null() && !body_field(r.route, key)) r.ignore(key);
 }
 
-// Options of GenerateOptions that a field of another name says; those of read_max_tokens and its like say it themselves.
+// Options of GenerateOptions that a field of another name says; those of read_max_tokens and its like say it
+// themselves.
 constexpr std::pair<const char*, const char*> kOtherNames[] = {
     {"stop_token_ids", "stop_ids"}, {"min_tokens", "min_new_tokens"}, {"num_beams", "beams"}};
 
 void read_field(BodyReader& r, const BodyField& f, const Json& value) {
   using Use = BodyField::Use;
   if (f.use == Use::kOption) {
-    const auto other =
-        std::find_if(std::begin(kOtherNames), std::end(kOtherNames), [&](const auto& n) { return f.name == std::string_view(n.first); });
+    const auto other = std::find_if(std::begin(kOtherNames), std::end(kOtherNames),
+                                    [&](const auto& n) { return f.name == std::string_view(n.first); });
     r.says(other == std::end(kOtherNames) ? f.name : other->second, f.name);
   }
   if (f.use == Use::kRefused && !is_neutral(f, value))
@@ -73,7 +74,8 @@ std::vector<Prompt> read_prompts(BodyReader& r, const char* name, const Json& va
   std::vector<Prompt> prompts;
   const auto add_text = [&](const Json& text) {
     if (!r.model.tokenizer().is_there())
-      return r.refuse(name, "the model has no tokenizer, so that prompts are lists of token ids", Refusal::Kind::kByModel);
+      return r.refuse(name, "the model has no tokenizer, so that prompts are lists of token ids",
+                      Refusal::Kind::kByModel);
     const Result<std::vector<int64_t>> ids = r.model.tokenizer().encode(text.get<std::string>(), r.add_special);
     if (!ids.is_ok()) return r.refuse(name, one_line(ids.status().message()));
     prompts.emplace_back(*ids);
@@ -126,8 +128,7 @@ void read_prompt(BodyReader& r) {
   for (Prompt& p : prompts) {
     const int64_t tokens = std::ssize(p.ids());
     if (slots > 0 && tokens > slots && tokens <= facts.context_length && !r.model.has_encoder())
-      r.refuse(r.asked.prompt_field,
-               context_words(slots, tokens) + " (The state has room for no more.)",
+      r.refuse(r.asked.prompt_field, context_words(slots, tokens) + " (The state has room for no more.)",
                Refusal::Kind::kContext);
     Request request{std::move(p), r.options};
     request.priority = r.priority;
@@ -176,7 +177,8 @@ OrRefusal<Asked> read_body(Route route, const Json& body, const Model& model, co
   BodyReader r(route, body, model, rules);
   r.asked.route = route;
   r.asked.by = &model;
-  if (!model.generates()) r.refuse("model", "the model gives embeddings or scores, no answers", Refusal::Kind::kByModel);
+  if (!model.generates())
+    r.refuse("model", "the model gives embeddings or scores, no answers", Refusal::Kind::kByModel);
   ignore_unknown(r);
   read_fields(r);
   if (!r.refusal) settle_options(r);
@@ -212,7 +214,9 @@ Refusal refusal_of(const Asked& asked, const Status& status) {
 std::optional<Refusal> too_many_prompts(const Asked& asked, int64_t most, const std::string& where) {
   const int64_t prompts = std::ssize(asked.requests);
   if (prompts <= most) return std::nullopt;
-  return Refusal{Refusal::Kind::kLimit, "prompt", std::to_string(prompts) + " prompts are more than may run and wait " + where + ": " + std::to_string(most)};
+  return Refusal{
+      Refusal::Kind::kLimit, "prompt",
+      std::to_string(prompts) + " prompts are more than may run and wait " + where + ": " + std::to_string(most)};
 }
 
 std::optional<Refusal> refusal_of(const Asked& asked, const Result<Generation>& result) {

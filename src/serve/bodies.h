@@ -50,7 +50,7 @@ bool is_neutral(const BodyField& field, const Json& value);
 // that nothing can hold: half of a surrogate pair, a number that is too large. `inside`: set for such a value; then the
 // object has U+FFFD or null in its place. Null: not wanted. `skips`: keys whose values are not wanted (parse_ordered).
 OrRefusal<Json> parse_body(std::string_view text, std::optional<Refusal>* inside = nullptr,
-                         const std::function<bool(std::string_view key)>& skips = nullptr);
+                           const std::function<bool(std::string_view key)>& skips = nullptr);
 // A field of this name changes nothing, whatever it has.
 bool has_no_effect(Route route, std::string_view name);
 // body.model; "": there is none. Refusal: it is no string.
@@ -74,7 +74,7 @@ struct Asked {
   std::optional<int64_t> logprobs;  // alternatives for each token
   std::optional<int64_t> prompt_logprobs;
   bool echo = false;
-  const Model* by = nullptr;         // that it was read for
+  const Model* by = nullptr;  // that it was read for
   // The field that says an option, by the option's name in GenerateOptions.
   std::map<std::string, std::string> fields_of_options;
   std::string prompt_field = {};  // that has the prompt, or should have it

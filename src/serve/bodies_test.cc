@@ -142,8 +142,8 @@ TEST(Bodies, BytesOfHalfACharacter) {
 // Tokens that are parts of characters are told apart in maps by text, each with its own number.
 TEST(Bodies, AlternativesOfHalfACharacter) {
   Model model = load();
-  const Json body = std::get<Json>(
-      parse_body(R"({"prompt": [4], "max_tokens": 3, "logprobs": 8, "echo": true, "temperature": 0})"));
+  const Json body =
+      std::get<Json>(parse_body(R"({"prompt": [4], "max_tokens": 3, "logprobs": 8, "echo": true, "temperature": 0})"));
   const Asked asked = std::get<Asked>(read_body(Route::kCompletions, body, model));
   const Result<Generation> g = model.submit(asked.requests[0])->result();
   const Json logprobs = answer_body(model, asked, {}, {&*g, 1})["choices"][0]["logprobs"];

@@ -13,7 +13,7 @@ BodyAnswer::BodyAnswer(Model& model, Asked asked, Envelope envelope)
 BodyAnswer::~BodyAnswer() = default;
 
 OrRefusal<std::unique_ptr<BodyAnswer>> BodyAnswer::begin(Model& model, Asked asked, Envelope envelope, bool interactive,
-                                                       const std::string& client) {
+                                                         const std::string& client) {
   std::vector<Request> requests = std::move(asked.requests);
   asked.requests.clear();
   for (const Request& r : requests) {  // what is said of prompts later
@@ -40,14 +40,14 @@ void BodyAnswer::on_ready(const std::function<void()>& ready) {
 }
 
 std::optional<Refusal> BodyAnswer::advance(const std::function<void(size_t)>& on_token,
-                                         const std::function<void(const Json&)>& on_piece) {
+                                           const std::function<void(const Json&)>& on_piece) {
   for (size_t i = 0; i < tickets_.size(); ++i)
     if (std::optional<Refusal> refusal = advance(i, on_token, on_piece)) return refusal;
   return std::nullopt;
 }
 
 std::optional<Refusal> BodyAnswer::advance(size_t i, const std::function<void(size_t)>& on_token,
-                                         const std::function<void(const Json&)>& on_piece) {
+                                           const std::function<void(const Json&)>& on_piece) {
   if (results_[i]) return std::nullopt;
   Ticket& ticket = tickets_[i];
   const auto begin = [&] {

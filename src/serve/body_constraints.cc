@@ -80,8 +80,7 @@ void set_choice(BodyReader& r, const std::string& name, const Json& value) {
                      std::all_of(value.begin(), value.end(), [](const Json& one) { return one.is_string(); });
   if (!texts) return r.refuse_type(name, value, "a list of strings");
   std::string regex;
-  for (const Json& one : value)
-    regex += (regex.empty() ? "(?:" : "|") + as_regex(one.get_ref<const std::string&>());
+  for (const Json& one : value) regex += (regex.empty() ? "(?:" : "|") + as_regex(one.get_ref<const std::string&>());
   set_regex(r, name, regex + ")");
 }
 

@@ -201,7 +201,8 @@ void read_template_variables(Reader& r, const char* name, const Json& value) {
 void read_documents(Reader& r, const char* name, const Json& value) {
   if (!value.is_array()) return r.refuse_type(name, value, "a list");
   if (!value.empty() && !r.template_reads(name))
-    r.refuse(name, "documents is not supported: the model's chat template does not show them", Refusal::Kind::kUnsupported);
+    r.refuse(name, "documents is not supported: the model's chat template does not show them",
+             Refusal::Kind::kUnsupported);
 }
 
 void read_generation_prompt(Reader& r, const char* name, const Json& value) {
@@ -213,15 +214,17 @@ void read_continue(Reader& r, const char* name, const Json& value) {
   if (!goes_on || !*goes_on) return;
   const Json* begun = r.find("add_generation_prompt");
   if (begun && *begun == true)
-    return r.refuse(name, "continue_final_message and add_generation_prompt do not go together: an answer continues the "
-                          "last message, or begins one");
+    return r.refuse(name,
+                    "continue_final_message and add_generation_prompt do not go together: an answer continues the "
+                    "last message, or begins one");
   r.chat.continue_last = true;
 }
 
 void read_add_special(Reader& r, const char* name, const Json& value) {
   const std::optional<bool> added = r.boolean(name, value);
   if (added && *added && r.route == Route::kChat)
-    return r.refuse(name, "add_special_tokens is not supported: the chat template writes them", Refusal::Kind::kUnsupported);
+    return r.refuse(name, "add_special_tokens is not supported: the chat template writes them",
+                    Refusal::Kind::kUnsupported);
   if (added) r.add_special = *added;
 }
 
@@ -291,7 +294,8 @@ constexpr BodyField kFields[] = {
     {"grammar", kBoth, Use::kOption, kString, "The answer is a match of this Lark grammar", read_lark},
     {"structured_outputs", kBoth, Use::kOption, kObject, "json, regex, choice or json_object, as the next four",
      read_structured_outputs},
-    {"guided_json", kBoth, Use::kOption, "{}", "A JSON schema that the answer follows, or the text of one", read_schema},
+    {"guided_json", kBoth, Use::kOption, "{}", "A JSON schema that the answer follows, or the text of one",
+     read_schema},
     {"guided_regex", kBoth, Use::kOption, kString, "The same as regex", read_regex},
     {"guided_choice", kBoth, Use::kOption, R"({"type":"array","items":{"type":"string"}})",
      "The answer is one of these texts", read_choice},

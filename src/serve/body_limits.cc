@@ -38,7 +38,8 @@ class Check {
     if (stop.is_array())
       for (const Json& text : stop) refuse("stop", bytes_of(text), &Limits::stop_bytes);
     for (const char* name : {"logit_bias", "stop_token_ids"}) refuse(name, sized(at(name)), &Limits::token_rules);
-    for (const char* name : {"regex", "grammar", "guided_regex"}) refuse(name, bytes_of(at(name)), &Limits::grammar_bytes);
+    for (const char* name : {"regex", "grammar", "guided_regex"})
+      refuse(name, bytes_of(at(name)), &Limits::grammar_bytes);
     for (const char* name :
          {"response_format", "guided_json", "guided_choice", "structured_outputs", "json_schema", "format"})
       if (const Json& value = at(name); value.is_structured() || value.is_string())
@@ -74,8 +75,9 @@ class Check {
     if (refusal_ || count <= limits_.*limit) return;
     for (const LimitEntry& entry : limit_entries())
       if (entry.value == limit)
-        refusal_ = Refusal{Refusal::Kind::kLimit, name, (*name ? std::string(name) : "the body") + ": " + std::to_string(count) + " is more than " +
-                           std::to_string(limits_.*limit) + ", the limit '" + entry.name + "'"};
+        refusal_ = Refusal{Refusal::Kind::kLimit, name,
+                           (*name ? std::string(name) : "the body") + ": " + std::to_string(count) + " is more than " +
+                               std::to_string(limits_.*limit) + ", the limit '" + entry.name + "'"};
   }
 
   const Json& body_;

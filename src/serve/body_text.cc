@@ -95,8 +95,9 @@ OrRefusal<Json> parse_object(std::string_view text, std::string* why_mended, con
       return json;
     }
   const JsonFault& refusal = std::get<JsonFault>(read);
-  return no_json("the body is not JSON: " + (refusal.too_large ? std::string("a number in it is too large")
-                                                             : "byte " + std::to_string(refusal.byte) + " cannot be read"));
+  return no_json("the body is not JSON: " + (refusal.too_large
+                                                 ? std::string("a number in it is too large")
+                                                 : "byte " + std::to_string(refusal.byte) + " cannot be read"));
 }
 
 }  // namespace

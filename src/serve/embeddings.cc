@@ -184,7 +184,7 @@ Json answer(Model& model, const Json& body, const std::string& model_name, bool 
 }  // namespace
 
 OrRefusal<Json> answer_embeddings(Model& model, const Json& body, const std::string& model_name, bool strict,
-                                int64_t* tokens, const std::function<bool()>& stopped) try {
+                                  int64_t* tokens, const std::function<bool()>& stopped) try {
   return answer(model, body, model_name, strict, tokens, stopped);
 } catch (const Refusal& refusal) {
   return refusal;

@@ -14,6 +14,6 @@ inline constexpr const char* kEmbeddingsUrl = "/v1/embeddings";
 // answer has it. `stopped`: asked between them; true: the answer is not wanted any more. Null: it never is. `tokens`:
 // of all inputs, as far as they were computed. `strict`: BodyRules::strict.
 OrRefusal<Json> answer_embeddings(Model& model, const Json& body, const std::string& model_name, bool strict,
-                                int64_t* tokens, const std::function<bool()>& stopped = nullptr);
+                                  int64_t* tokens, const std::function<bool()>& stopped = nullptr);
 
 }  // namespace situ::serve

@@ -97,8 +97,7 @@ OrRefusal<Hosted*> HostedModels::find(std::string_view name, Use use) {
     Hosted* only = nullptr;
     for (Hosted& h : models_) {
       if (why_not(*h.model, use)) continue;
-      if (only)
-        return Refusal{Refusal::Kind::kWhichModel, "model", "the model has to be named, one of: " + names()};
+      if (only) return Refusal{Refusal::Kind::kWhichModel, "model", "the model has to be named, one of: " + names()};
       only = &h;
     }
     if (only) return only;
@@ -112,7 +111,8 @@ OrRefusal<Hosted*> HostedModels::find(std::string_view name, Use use) {
       return Refusal{Refusal::Kind::kByModel, "model", "the model '" + h.name + "' " + why};
     return &h;
   }
-  return Refusal{Refusal::Kind::kNoModel, "model", "there is no model '" + std::string(name) + "'; there are: " + names()};
+  return Refusal{Refusal::Kind::kNoModel, "model",
+                 "there is no model '" + std::string(name) + "'; there are: " + names()};
 }
 
 }  // namespace situ::serve

@@ -144,10 +144,10 @@ void MessageReader::read_content(const Json& content, const std::string& where) 
 void MessageReader::read_key(const std::string& key, const Json& value, const std::string& where, Json& more) {
   Message& turn = messages_.back();
   const bool assistant = turn.role == "assistant";
-  std::string* const text = key == "name"                               ? &turn.name
+  std::string* const text = key == "name"                                  ? &turn.name
                             : key == "tool_call_id" && turn.role == "tool" ? &turn.tool_call_id
-                            : key == "reasoning_content" && assistant     ? &turn.reasoning
-                                                                          : nullptr;
+                            : key == "reasoning_content" && assistant      ? &turn.reasoning
+                                                                           : nullptr;
   if (key == "content") return read_content(value, where);
   if (text && !value.is_string()) return r_.refuse_type(where, value, "a string");
   if (key == "tool_calls" && assistant) read_calls(value, where);
@@ -241,10 +241,10 @@ void MessageReader::refuse(const Status& why) {
   const bool by_model = why.code() == Code::kNotFound || why.code() == Code::kUnsupportedModel,
              no_room = why.code() == Code::kNoRoom;
   r_.refuse(no_room ? "" : "messages", without_paths(r_.model, why.message()),
-            no_room                                 ? Refusal::Kind::kNoRoom
-            : by_model                              ? Refusal::Kind::kByModel
+            no_room                                ? Refusal::Kind::kNoRoom
+            : by_model                             ? Refusal::Kind::kByModel
             : why.code() == Code::kContextExceeded ? Refusal::Kind::kContext
-                                                    : Refusal::Kind::kInvalid);
+                                                   : Refusal::Kind::kInvalid);
 }
 
 }  // namespace

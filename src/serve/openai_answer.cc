@@ -81,7 +81,8 @@ void OpenAiAnswer::Impl::begin(const std::string& url, const std::string& text, 
 
 void OpenAiAnswer::Impl::advance() {
   if (!answer) return;
-  const std::optional<serve::Refusal> refusal = answer->advance([](size_t) {}, [this](const Json& piece) { put(piece); });
+  const std::optional<serve::Refusal> refusal =
+      answer->advance([](size_t) {}, [this](const Json& piece) { put(piece); });
   if (refusal) return fail(*refusal);
   if (!answer->over()) return;
   if (streams)

@@ -15,7 +15,7 @@ struct ErrorWords {
 };
 ErrorWords words_of(const Refusal& refusal);
 
-std::string text_of(const Refusal& refusal);               // {"error": {message, type, param, code}}
+std::string text_of(const Refusal& refusal);             // {"error": {message, type, param, code}}
 nlohmann::ordered_json to_json(const Refusal& refusal);  // the same
 
 }  // namespace situ::serve

@@ -16,10 +16,10 @@ bool has_neutral(const BodyField& field) { return std::string_view(field.neutral
 
 Json schema_of(const BodyField& field) {
   Json schema = Json::parse(field.schema);
-  const char* note = field.use == BodyField::Use::kAccepted  ? "Accepted without effect. "
-                     : field.use == BodyField::Use::kRefused ? (has_neutral(field) ? "Refused but for what x-neutral lists. "
-                                                                                   : "Refused. ")
-                                                             : "";
+  const char* note = field.use == BodyField::Use::kAccepted ? "Accepted without effect. "
+                     : field.use == BodyField::Use::kRefused
+                         ? (has_neutral(field) ? "Refused but for what x-neutral lists. " : "Refused. ")
+                         : "";
   schema["description"] = std::string(note) + field.what;
   schema["x-use"] = kUses[static_cast<int>(field.use)];
   if (has_neutral(field)) schema["x-neutral"] = Json::parse(field.neutral);

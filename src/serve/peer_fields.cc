@@ -1,5 +1,6 @@
-// Fields that clients of OpenAI, vLLM, llama.cpp and Ollama send, and that change nothing here: at all, or at the values
-// that mean "off" there. A name that stands neither here nor in body_fields.cc is ignored and told in the answer.
+// Fields that clients of OpenAI, vLLM, llama.cpp and Ollama send, and that change nothing here: at all, or at the
+// values that mean "off" there. A name that stands neither here nor in body_fields.cc is ignored and told in the
+// answer.
 #include "serve/body_reader.h"
 
 namespace situ::serve {
@@ -7,7 +8,9 @@ namespace {
 
 using Use = BodyField::Use;
 
-constexpr BodyField without_effect(const char* name, int routes = kBoth) { return {name, routes, Use::kAccepted, "{}", ""}; }
+constexpr BodyField without_effect(const char* name, int routes = kBoth) {
+  return {name, routes, Use::kAccepted, "{}", ""};
+}
 // `neutral`: the values at which nothing is asked for.
 constexpr BodyField refused_but(const char* name, int routes, const char* neutral, const char* why) {
   return {name, routes, Use::kRefused, "{}", why, nullptr, neutral};
@@ -96,7 +99,10 @@ constexpr BodyField kPeerFields[] = {
     refused_but("tfs_z", kBoth, "[0, 1]", "tail-free sampling is not among the rules of choosing"),
     refused_but("top_n_sigma", kBoth, "[-1, 0]", "top-n-sigma is not among the rules of choosing"),
     refused_but("adaptive_target", kBoth, "[-1]", "adaptive sampling is not among the rules of choosing"),
-    refused_but("samplers", kBoth, R"([[], "", "edskypmxt", "edkypmxt", ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"]])", "rules of choosing have one order, transformers'"),
+    refused_but(
+        "samplers", kBoth,
+        R"([[], "", "edskypmxt", "edkypmxt", ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"]])",
+        "rules of choosing have one order, transformers'"),
     refused_but("n_probs", kBoth, "[0]", "logprobs is"),
     refused_but("t_max_predict_ms", kBoth, "[0, -1]", "max_tokens is"),
     refused_but("lora", kBoth, "[[]]", "adapters are not supported"),

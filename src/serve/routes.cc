@@ -165,8 +165,7 @@ void Server::apply_template(Call& call) try {
   const BodyRules rules{&files, options_.strict};
   BodyReader reader(Route::kChat, body, *hosted->model, rules);
   const Json *messages = reader.find("messages"), *variables = reader.find("chat_template_kwargs");
-  if (!messages)
-    throw Refusal{Refusal::Kind::kMissing, "messages", "messages is missing"};
+  if (!messages) throw Refusal{Refusal::Kind::kMissing, "messages", "messages is missing"};
   if (variables && !variables->is_object()) refuse_field("chat_template_kwargs", "should be an object");
   if (const std::optional<Refusal> f = take_media(call, body, files)) throw *f;
   reader.chat.continue_last = flag_of(body, "continue_final_message", false);
@@ -192,7 +191,7 @@ void Server::embeddings(Call& call) {
     return given_up || call.over || cutting_;
   };
   const OrRefusal<Json> answer = answer_embeddings(*hosted->model, body, named.empty() ? hosted->name : named,
-                                                 options_.strict, &call.prompt_tokens, stopped);
+                                                   options_.strict, &call.prompt_tokens, stopped);
   if (given_up) return http_->abort(call.id);
   if (const Refusal* f = std::get_if<Refusal>(&answer)) return refuse_call(call, *f);
   call.finish = "stop";

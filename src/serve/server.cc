@@ -40,9 +40,7 @@ std::string new_request_id() {
 using Kind = Refusal::Kind;
 const Refusal kStopping{Kind::kStopping, "", "the server is stopping"};
 
-Refusal broken_http(const HttpFault& broken) {
-  return {Kind::kHttp, "", std::string(broken.reason), broken.status};
-}
+Refusal broken_http(const HttpFault& broken) { return {Kind::kHttp, "", std::string(broken.reason), broken.status}; }
 
 bool is_blank(std::string_view body) {
   constexpr std::string_view kMark = "\xef\xbb\xbf";
@@ -185,8 +183,8 @@ const RouteEntry* Server::find_route(Call& call, Refusal& refusal) const {
     return nullptr;
   }
   refusal = {Kind::kNoPath, "",
-             "there is no path " + one_line(call.path.substr(0, 100)) + "; the nearest is " +
-                 nearest_route(plain) + ", and GET /openapi.json has all"};
+             "there is no path " + one_line(call.path.substr(0, 100)) + "; the nearest is " + nearest_route(plain) +
+                 ", and GET /openapi.json has all"};
   return nullptr;
 }
 
@@ -504,8 +502,7 @@ void Server::advance_calls() {
     }
     if (cutting_ && !cut) {
       cut = true;
-      for (const auto& [id, call] : active_)
-        for_call(*call, [&, c = call.get()] { c->answering->fail(kStopping); });
+      for (const auto& [id, call] : active_) for_call(*call, [&, c = call.get()] { c->answering->fail(kStopping); });
     }
     if (stopping_) {
       for (const auto& [id, call] : watching_) http_->end(id);

@@ -33,7 +33,7 @@ struct ServeOptions {
   int64_t media_memory = int64_t{1} << 30;  // bytes of bodies that are being read and answered
   int64_t memory = 0;                       // of all models, as LoadOptions::memory of one
   bool json_log = false, insecure = false;
-  bool strict = false;  // names that no body knows are refused
+  bool strict = false;                               // names that no body knows are refused
   PrefixReuse prefix_cache = PrefixReuse::kPrompts;  // of all requests
   Limits limits;
   std::function<void(const std::string&)> log;  // a line a request; by one thread

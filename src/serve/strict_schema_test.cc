@@ -43,8 +43,9 @@ TEST(StrictSchema, MergesAllOfFirst) {
              {"properties": {"a": {"properties": {"y": {}}}}}]})",
          R"({"type": "object", "properties": {"a": {"type": "object", "properties": {"x": {}, "y": {}},
              "additionalProperties": false}}, "additionalProperties": false})");
-  expect(R"({"$ref": "#/$defs/a", "properties": {"b": {}}, "$defs": {"a": {"type": "object", "properties": {"a": {}}}}})",
-         R"({"properties": {"b": {}, "a": {}}, "type": "object", "additionalProperties": false, "$defs": {"a":
+  expect(
+      R"({"$ref": "#/$defs/a", "properties": {"b": {}}, "$defs": {"a": {"type": "object", "properties": {"a": {}}}}})",
+      R"({"properties": {"b": {}, "a": {}}, "type": "object", "additionalProperties": false, "$defs": {"a":
              {"type": "object", "properties": {"a": {}}, "additionalProperties": false}}})");
 }
 

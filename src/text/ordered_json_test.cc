@@ -13,7 +13,8 @@ TEST(OrderedJson, IsWhatTheLibraryReads) {
   std::string many = "{";
   for (int i = 0; i < 60; ++i) many += (i ? ",\"k" : "\"k") + std::to_string(i % 40) + "\":" + std::to_string(i);
   for (const std::string& text :
-       {std::string("null"), std::string("[]"), std::string("{}"), std::string("-3"), std::string("18446744073709551615"),
+       {std::string("null"), std::string("[]"), std::string("{}"), std::string("-3"),
+        std::string("18446744073709551615"),
         std::string(R"({"b": 1, "a": {"c": [1, {"d": null}, []], "b": "x"}, "b": {"z": 2.5}})"), many + "}",
         std::string(R"([{"a": [{"a": {"a": true}}]}, "\u00e9\ud83d\ude00"])")})
     EXPECT_EQ(std::get<Json>(parse_ordered(text)).dump(), Json::parse(text).dump()) << text;

@@ -77,8 +77,8 @@ class FolderTokenizer {
 
   const TokenizerConfig& config() const { return config_; }
   bool has_chat_template() const { return !config_.chat_templates.empty(); }
-  // Whether a chat template of the folder has this name as a word of its code: a variable, or the key of a message, that
-  // it does not name changes nothing.
+  // Whether a chat template of the folder has this name as a word of its code: a variable, or the key of a message,
+  // that it does not name changes nothing.
   bool template_reads(std::string_view name) const;
 
   // The prompt for a conversation, a JSON array of messages. The result already holds the special tokens: encode it
