@@ -29,12 +29,15 @@ AnswerDecoding::Branch* AnswerDecoding::stem() {
   return b == branches_.end() ? nullptr : &*b;
 }
 
-// Of what it was fed before, and of the next token.
-int64_t AnswerDecoding::tokens_to_begin() const {
+// The prompt counts once, for the first.
+int64_t AnswerDecoding::tokens_to_feed() const {
   int64_t tokens = 0;
-  for (const Branch& b : branches_)
-    if (!b.answer.ended() && (tokens == 0 || !in_turn_))
-      tokens += std::ssize(b.answer.ids()) - (tokens > 0 ? static_cast<int64_t>(prompt().size()) : 0);
+  bool first = true;
+  for (const Branch& b : branches_) {
+    if (b.answer.ended() || (!first && in_turn_)) continue;
+    tokens += std::ssize(b.answer.ids()) - (first ? b.strand.length() : std::max(b.strand.length(), prompt_tokens()));
+    first = false;
+  }
   return tokens;
 }
 
@@ -169,6 +172,17 @@ bool AnswerDecoding::begins_again() {
   return next && next != opened_;
 }
 
+// The first that has not ended keeps its slots.
+bool AnswerDecoding::take_turns() {
+  const Branch* const first = stem();
+  if (in_turn_ || !prompt_done_ || branches_.size() == 1) return false;
+  in_turn_ = true;
+  for (Branch& b : branches_)
+    if (&b != first && !b.answer.ended()) give_up_runs(b);
+  opened_ = first && first->strand.length() > 0 ? first : nullptr;
+  return true;
+}
+
 // Its slots are for others.
 void AnswerDecoding::leave(Branch& b) {
   const int64_t length = b.strand.length();
@@ -213,12 +227,14 @@ bool AnswerDecoding::drop_guesses() {
 }
 
 void AnswerDecoding::give_up_runs() {
-  for (Branch& b : branches_) {
-    b.strand = Strand(served_);
-    if (b.draft) b.draft->release();
-    b.forget_guess();
-    b.right = -1;
-  }
+  for (Branch& b : branches_) give_up_runs(b);
+}
+
+void AnswerDecoding::give_up_runs(Branch& b) {
+  b.strand = Strand(served_);
+  if (b.draft) b.draft->release();
+  b.forget_guess();
+  b.right = -1;
 }
 
 void AnswerDecoding::release() {

@@ -19,7 +19,7 @@ class AnswerDecoding : public PromptDecoding {
   // prompt in front.
   AnswerDecoding(Served& served, Opening opening, std::vector<AnswerRules> rules, int64_t guesses, bool by_draft);
 
-  int64_t tokens_to_begin() const override;
+  int64_t tokens_to_feed() const override;
   Result<bool> begin(Clock::time_point until, Figures& figures) override;
   Status wants(std::vector<Want>& wants) override;
   void take(const Want& want, Rows rows) override;
@@ -29,6 +29,7 @@ class AnswerDecoding : public PromptDecoding {
   bool ended() const override;
   bool begins_again() override;
   bool drop_guesses() override;
+  bool take_turns() override;
   void give_up_runs() override;
   void strands(std::vector<const Strand*>& to) const override {
     for (const Branch& b : branches_)
@@ -59,13 +60,14 @@ class AnswerDecoding : public PromptDecoding {
   void choose(Branch& branch, std::span<const float> logits, int64_t length);
   Branch* stem();
   void leave(Branch& branch);
+  void give_up_runs(Branch& branch);
   void guess(Branch& branch);
 
   std::vector<Branch> branches_;
   const Branch* opened_ = nullptr;  // whose strand was begun
   const int64_t guesses_;
   const std::optional<uint64_t> seed_;
-  const bool in_turn_;
+  bool in_turn_;  // one answer is fed after the other
   const bool echo_, score_;
   bool kept_ = false, no_guesses_ = false;
   int64_t guessed_ = 0, accepted_ = 0, fed_ = 0;  // fed_: behind the prompt, by those that have left

@@ -48,8 +48,8 @@ class Decoding {
   virtual ~Decoding() = default;
   // The model whose slots it takes.
   Served& served() const { return served_; }
-  // Tokens that are fed before it goes on: slots that it needs to begin, or to begin again.
-  virtual int64_t tokens_to_begin() const = 0;
+  // Tokens that it has and that are not fed: slots that it needs to begin, to begin again, or to go on.
+  virtual int64_t tokens_to_feed() const = 0;
   // Rows of the source space that it needs.
   virtual int64_t source_rows() const { return 0; }
   // Makes the strand, which takes the slots of a kept prefix; runs encoders. False: these are not done (Encoding), and
@@ -71,7 +71,10 @@ class Decoding {
   virtual bool begins_again() { return false; }
   // Feeds fewer tokens next time; false: there is nothing that could be left out.
   virtual bool drop_guesses() { return false; }
-  // Preemption: gives all slots back and begins again later, at tokens_to_begin().
+  // Several answers that do not fit the state together are fed one after the other from here on, each with the prompt in
+  // front. False: they are already, or there is one.
+  virtual bool take_turns() { return false; }
+  // Preemption: gives all slots back and begins again later, with tokens_to_feed().
   virtual bool may_give_way() const { return false; }
   virtual void give_up_runs() {}
   virtual int64_t prompt_tokens() const { return 0; }

@@ -51,8 +51,14 @@ void Job::cancel() {
 }
 
 // Who waits for the end alone is not woken for tokens.
+// One whose `ready_` throws is cancelled.
 void Job::tell(bool end) {
-  if (ready_) ready_();
+  try {
+    if (ready_) ready_();
+  } catch (...) {
+    ready_ = nullptr;
+    cancelled_ = true;
+  }
   if (wait_token_ > 0 || (end && wait_end_ > 0)) changed_.notify_all();
 }
 

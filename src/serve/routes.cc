@@ -59,17 +59,17 @@ std::span<const RouteEntry> route_entries() {
       {"GET", "/health/ready", kOpen | kAtOnce, &Server::ready,
        "200: the models are loaded and calls are taken; else 503"},
       {"GET", "/health", kOpen | kAtOnce, &Server::ready, "The same"},
-      {"GET", "/v1/models", kLoaded, &Server::list_models, "The models, by all their names"},
-      {"GET", "/v1/models/", kLoaded | kBelow, &Server::show_model, "One of them"},
+      {"GET", "/v1/models", kLoaded | kAtOnce, &Server::list_models, "The models, by all their names"},
+      {"GET", "/v1/models/", kLoaded | kBelow | kAtOnce, &Server::show_model, "One of them"},
       {"POST", "/v1/chat/completions", kLoaded | kLong, &Server::chat, "Answers a conversation"},
       {"POST", "/v1/completions", kLoaded | kLong, &Server::completions, "Continues a text"},
       {"POST", "/v1/embeddings", kLoaded | kSlow | kLong, &Server::embeddings, "Embeddings of texts"},
       {"POST", "/tokenize", kLoaded, &Server::tokenize, "Token ids of a text"},
       {"POST", "/detokenize", kLoaded, &Server::detokenize, "The text of token ids"},
       {"POST", "/apply-template", kLoaded, &Server::apply_template, "The prompt that a conversation becomes"},
-      {"GET", "/metrics", 0, &Server::show_metrics, "Counters and histograms, for Prometheus"},
-      {"GET", "/openapi.json", 0, &Server::describe, "This interface"},
-      {"GET", "/debug/slots", kLoaded | kDebug | kLong, &Server::slots,
+      {"GET", "/metrics", kAtOnce, &Server::show_metrics, "Counters and histograms, for Prometheus"},
+      {"GET", "/openapi.json", kAtOnce, &Server::describe, "This interface"},
+      {"GET", "/debug/slots", kLoaded | kDebug | kLong | kAtOnce, &Server::slots,
        "Who has which slots, as events, when that changes"},
       {"GET", "/debug/placement", kLoaded | kDebug | kSlow, &Server::placement,
        "The page of situ inspect --html; ?model=NAME"},
@@ -110,6 +110,8 @@ Hosted* Server::small_call(Call& call, Json& body, HostedModels::Use use) {
   const OrFault<Hosted*> found = models_.find(std::get<std::string>(name), use);
   if (const Fault* f = std::get_if<Fault>(&found)) return refuse_call(call, *f), nullptr;
   call.model = std::get<Hosted*>(found)->name;
+  if (const std::optional<Fault> f = take_texts(call, body, *std::get<Hosted*>(found)))
+    return refuse_call(call, *f), nullptr;
   return std::get<Hosted*>(found);
 }
 

@@ -13,6 +13,8 @@
 #include "serve/body_reader.h"
 #include "serve/media_bytes.h"
 #include "text/json_file.h"
+#include "text/stop.h"
+#include "text/tokenizer.h"
 
 namespace situ::serve {
 namespace {
@@ -20,6 +22,8 @@ namespace {
 constexpr auto kTick = std::chrono::milliseconds(100);
 constexpr const char* kJson = "application/json";
 constexpr const char* kRetrySeconds = "1";
+constexpr size_t kLongBody = 256 << 10;  // bytes, from which on others do not wait for it
+constexpr int64_t kTokenising = 100;     // bytes of memory for each byte of a text that becomes tokens
 
 bool is_request_id(std::string_view id) {
   return !id.empty() && id.size() <= 64 && std::all_of(id.begin(), id.end(), [](unsigned char c) {
@@ -98,7 +102,7 @@ Result<std::unique_ptr<Server>> Server::start(ServeOptions options, HostedModels
   s->threads_.emplace_back([s] { s->advance_calls(); });
   const unsigned preparing = std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u);
   for (unsigned i = 0; i < preparing; ++i) s->threads_.emplace_back([s] { s->prepare_calls(s->to_prepare_); });
-  s->threads_.emplace_back([s] { s->prepare_calls(s->slow_); });
+  for (Queue* queue : {&s->slow_, &s->long_}) s->threads_.emplace_back([s, queue] { s->prepare_calls(*queue); });
   return server;
 }
 
@@ -107,7 +111,7 @@ Server::~Server() {
   {
     const std::lock_guard held(prepare_mutex_);
     prepare_ends_ = true;
-    for (Queue* queue : {&to_prepare_, &slow_}) queue->changed.notify_all();
+    for (Queue* queue : {&to_prepare_, &slow_, &long_}) queue->changed.notify_all();
   }
   {
     const std::lock_guard held(answers_mutex_);
@@ -259,7 +263,7 @@ bool Server::on_head(uint64_t id, const Head& head, HttpFault broken) {
 
 bool Server::to_be_prepared(const std::shared_ptr<Call>& call, std::string_view body) {
   call->body = body;
-  Queue& queue = call->route->flags & RouteEntry::kSlow ? slow_ : to_prepare_;
+  Queue& queue = body.size() > kLongBody ? long_ : call->route->flags & RouteEntry::kSlow ? slow_ : to_prepare_;
   const std::lock_guard held(prepare_mutex_);
   if (preparing_ >= options_.limits.preparing) return false;
   queue.calls.push_back(call);
@@ -282,6 +286,7 @@ void Server::on_request(uint64_t id, std::string_view body, HttpFault broken) {
     else
       refuse_call(*call, fault(503, "too many requests wait", "busy"));
     call->prepared = true;
+    wake(*call);
   } catch (...) {
     note_lost(*call);
     call->prepared = true;
@@ -336,6 +341,7 @@ void Server::prepare_calls(Queue& queue) {
       queue.calls.pop_front();
     }
     bool done = call->over;
+    const StopOfThread stop(&call->over);  // tokenizers end when nobody waits any more
     for_call(*call, [&] {
       if (!done) (this->*call->route->serve)(*call);
       done = true;
@@ -384,6 +390,29 @@ std::optional<Fault> Server::take_media(Call& call, const Json& body, MediaFiles
   return overloaded("no memory is left now for what the images and sounds become");
 }
 
+// Of all strings, but for files in base64, which take_media counts.
+static int64_t bytes_of_texts(const Json& value) {
+  if (value.is_string()) {
+    const std::string& text = value.get_ref<const std::string&>();
+    return text.starts_with("data:") ? 0 : std::ssize(text);
+  }
+  int64_t bytes = 0;
+  if (value.is_structured())
+    for (const auto& [name, part] : value.items())
+      if (name != "input_audio") bytes += bytes_of_texts(part);
+  return bytes;
+}
+
+std::optional<Fault> Server::take_texts(Call& call, const Json& body, const Hosted& hosted) {
+  int64_t bytes = bytes_of_texts(body);
+  const Served& served = impl_of(*hosted.model);
+  const int64_t longest = bytes > static_cast<int64_t>(kLongBody) && served.tokenizer ? served.tokenizer->longest_token() : 0;
+  if (longest > 0 && !(call.route->flags & RouteEntry::kSlow) && call.route->flags & RouteEntry::kLong)
+    bytes = std::min(bytes, served.context_length * longest);  // a longer prompt is refused before it becomes tokens
+  if (bytes <= static_cast<int64_t>(kLongBody) || http_->take(call.id, kTokenising * bytes)) return std::nullopt;
+  return overloaded("no memory is left now for the tokens of a text of " + std::to_string(bytes) + " bytes");
+}
+
 void Server::complete(Call& call, Route route) {
   const auto refused = [&](const Fault& fault) { refuse_call(call, fault); };
   OrFault<Json> body = parse_body(call.body);
@@ -402,6 +431,7 @@ void Server::complete(Call& call, Route route) {
   if (is_busy(hosted)) return refused(fault(503, "too many requests wait", "busy"));
   MediaFiles files = files_of(call);
   if (const std::optional<Fault> f = take_media(call, std::get<Json>(body), files)) return refused(*f);
+  if (const std::optional<Fault> f = take_texts(call, std::get<Json>(body), hosted)) return refused(*f);
   OrFault<Asked> asked = read_body(route, std::get<Json>(body), *hosted.model, {&files});
   if (const Fault* f = std::get_if<Fault>(&asked)) return refused(*f);
   const int64_t most = options_.queue + std::min(options_.max_running, impl_of(*hosted.model).rows());

@@ -103,6 +103,8 @@ class Server final : HttpHandler, Client {
   // That the call's body names, with memory of its own.
   MediaFiles files_of(const Call& call);
   std::optional<Fault> take_media(Call& call, const Json& body, MediaFiles& files);
+  // The same for the tokens of its texts.
+  std::optional<Fault> take_texts(Call& call, const Json& body, const Hosted& hosted);
   // A small body with its model; null: it was refused.
   Hosted* small_call(Call& call, Json& body, HostedModels::Use use);
 
@@ -141,7 +143,7 @@ class Server final : HttpHandler, Client {
   std::map<uint64_t, std::shared_ptr<Call>> calls_;
 
   std::mutex prepare_mutex_;
-  Queue to_prepare_, slow_;
+  Queue to_prepare_, slow_, long_;
   int64_t preparing_ = 0;
   bool prepare_ends_ = false;
 
