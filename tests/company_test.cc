@@ -344,6 +344,21 @@ TEST_P(OneModel, ACallbackThatThrowsEndsItsRequest) {
   EXPECT_EQ(other.result().value().output_ids.size(), 60u);
 }
 
+// What was computed of a prompt is kept though its answer ended with its first token; others do not see it.
+TEST_P(OneModel, PromptsOfOneTokenAnswersAreKeptForTheirSalt) {
+  LoadOptions options;
+  options.slots = 1024;
+  Model model = load(options);
+  Request r;
+  r.prompt = Prompt(some_tokens(60, 1));
+  r.options.max_new_tokens = 1;
+  r.salt = "one";
+  EXPECT_EQ(model.submit(r).value().result().value().cached_tokens, 0);
+  EXPECT_EQ(model.submit(r).value().result().value().cached_tokens, 59);
+  r.salt = "other";
+  EXPECT_EQ(model.submit(r).value().result().value().cached_tokens, 0);
+}
+
 // Choices that do not fit the state together are fed one after the other: each has what it has alone.
 TEST_P(OneModel, ChoicesBeyondTheStateAreAsAlone) {
   LoadOptions options;

@@ -94,6 +94,7 @@ Result<serve::ServeOptions> options_of(const ServeArguments& a) {
   o.json_log = a.log == "json";
   o.insecure = a.insecure;
   o.prefix_cache = a.reuse;
+  o.share_prefixes = a.share_prefixes;
   o.limits = a.limits;
   const Result<int64_t> memory = parse_memory(a.memory);
   if (!memory.is_ok()) return memory.status();

@@ -290,7 +290,7 @@ Status Embedder::run(const std::vector<EncodedTexts>& inputs, int64_t skipped, s
                                               (scores_pairs() ? "pair " : "text ") + std::to_string(i + 1) + " is " +
                                               std::to_string(*bad) + ": the model's numbers overflow");
   };
-  return encoder_->run(texts, each).with_context(folder_.model_file.string());
+  return run_texts(texts, each).with_context(folder_.model_file.string());
 }
 
 Result<Embeddings> Embedder::embed(std::span<const std::string> texts, const EmbedOptions& options) {

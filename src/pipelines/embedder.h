@@ -1,6 +1,7 @@
 // Texts to embeddings, and pairs of texts to scores: folder, tokenizer, encoder, pooling and what follows it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -50,6 +51,9 @@ class Embedder {
   Result<Embeddings> embed(std::span<const std::vector<int64_t>> ids);
   // Errors: as above; a model that gives no labels.
   Result<PairScores> score(std::span<const TextPair> pairs);
+
+  // Computes texts, as TextEncoder::run does: called by the functions above. Set before these.
+  std::function<Status(std::span<const TextTokens>, const TextEncoder::RowsOf&)> run_texts;
 
   bool scores_pairs() const { return graph_.kind == EncoderOutput::kLabels; }
   TextEncoder& encoder() { return *encoder_; }

@@ -49,6 +49,7 @@ class AnswerDecoding : public PromptDecoding {
     bool guessed = false;          // for the next step: tokens of `fed` behind the first
     std::vector<int64_t> fed;
     int64_t right = -1;  // tokens of the strand that hold; -1: all
+    bool late = false;   // the token behind the last one is fed again, since its grammar was late
     size_t tried = 0;
     void forget_guess() {
       guessed = false;
@@ -59,6 +60,9 @@ class AnswerDecoding : public PromptDecoding {
   // The token that follows `length` ones.
   void choose(Branch& branch, std::span<const float> logits, int64_t length);
   Branch* stem();
+  void keep_once();
+  bool all_may_choose() const;
+  bool can_feed_again(const Branch& branch, int64_t at) const;
   void leave(Branch& branch);
   void give_up_runs(Branch& branch);
   void guess(Branch& branch);

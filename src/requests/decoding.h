@@ -40,6 +40,8 @@ using Rows = std::span<const std::span<const float>>;
 // The last event of an answer that was shown whole.
 Event end_of(const Generation& answer);
 
+class TextDecoding;
+
 // begin() until it says true; then wants(), take() and settle() in each step, until it has ended; finish() and
 // release(). All calls come from the scheduler's thread, but take(), which any thread of the pool makes, one at a time.
 class Decoding {
@@ -55,7 +57,7 @@ class Decoding {
   // Makes the strand, which takes the slots of a kept prefix; runs encoders. False: these are not done (Encoding), and
   // it is to be called again. Error: no strand is left then.
   virtual Result<bool> begin(Clock::time_point until, Figures& figures) = 0;
-  // Appends what it would feed now, at least one want while it has not ended. An error ends it.
+  // Appends what it would feed now; nothing: it waits for what is found beside steps. An error ends it.
   virtual Status wants(std::vector<Want>& wants) = 0;
   // The logits of a want that was fed, [want.wanted][vocabulary].
   virtual void take(const Want& want, Rows rows) = 0;
@@ -78,6 +80,8 @@ class Decoding {
   virtual bool may_give_way() const { return false; }
   virtual void give_up_runs() {}
   virtual int64_t prompt_tokens() const { return 0; }
+  // Not null: it has texts for the encoder, and wants nothing else.
+  virtual TextDecoding* of_texts() { return nullptr; }
   // Appends the strands that have slots.
   virtual void strands(std::vector<const Strand*>&) const {}
   // Strands go, and what is kept of them. Nothing else is called afterwards but finish().
@@ -120,6 +124,7 @@ struct Opening {
   Start start;
   PrefixReuse reuse = PrefixReuse::kOff;
   bool may_give_way = true;
+  std::string salt = {};  // of kept prefixes that it shares
 };
 
 // One that goes on behind a prompt: that is fed to one strand, and the others fork it.

@@ -8,7 +8,7 @@
 #include <functional>
 #include <map>
 
-#include "base/out_of_memory.h"
+#include "requests/text_decoding.h"
 
 namespace situ {
 
@@ -22,6 +22,9 @@ struct Scheduler::Lane {
   int64_t ended = 0;
   int failures = 0;   // attempts in a row that memory ran out in
   bool idle = false;  // all that run wait for programs of encoders
+  std::vector<std::shared_ptr<Job>> texts;  // whose texts the step of the encoder has that is begun, one of each entry
+  double texts_ms = 0;                      // that it has taken
+  Policy encoder;                           // of its steps
   int64_t answers() const {
     return std::ranges::count_if(running, [](const auto& j) { return j->decoding->answers() && !j->decoding->ended(); });
   }
@@ -317,6 +320,7 @@ void Scheduler::step(Lane& lane) {
     admit(lane, until);
     budget_.spent_ms += ms_since(start);
     for (std::vector<Picked>& group : pick(lane)) run(lane, group);
+    step_texts(lane);
     lane.failures = 0;
   } catch (const std::bad_alloc&) {  // in what changes nothing: it is tried again, but not for ever
     constexpr int kMostFailures = 8;
@@ -385,8 +389,8 @@ bool Scheduler::fits(const Lane& lane, Job& job) const {
     decoding.fail(Status::error(Code::kNoRoom, lane.served.file + ": a prompt of " + std::to_string(needed()) +
                                                    " tokens does not fit the state of " +
                                                    std::to_string(room.capacity) + " slots"));
-  if (decoding.ended() || room.alone) return true;
-  if (const PrefixCache* prefixes = lane.served.prefixes()) room.free += prefixes->slots();
+  if (decoding.ended() || room.alone || (needed() == 0 && decoding.source_rows() == 0)) return true;
+  if (const PrefixCache* prefixes = lane.served.prefixes()) room.free += prefixes->evictable();
   for (const auto& other : lane.running)
     if (slots && !other->decoding->ended() && !lane.served.in_place->has_window())
       room.promised += other->decoding->tokens_to_feed();
@@ -443,17 +447,15 @@ bool Scheduler::begin(Lane& lane, Job& job, Clock::time_point until) {
 bool Scheduler::ask(Lane& lane, std::vector<Picked>& answers, std::vector<Picked>& prompts) {
   for (const auto& job : lane.running) {
     if (job->decoding->ended() || !job->begun) continue;
-    lane.idle = false;
     std::vector<Want> wants;
     const Status asked = or_thrown([&] {
       const Status done = job->decoding->wants(wants);
       for (const Want& w : wants) job->fed_in.resize(std::max(job->fed_in.size(), w.branch + 1));
       return done;
     });
-    if (!asked.is_ok()) {
-      job->decoding->fail(asked);
-      continue;
-    }
+    if (!asked.is_ok()) job->decoding->fail(asked);
+    lane.idle = lane.idle && wants.empty() && asked.is_ok();
+    if (!asked.is_ok()) continue;
     for (const Want& w : wants) (w.prompt ? prompts : answers).push_back({job.get(), w});
   }
   const auto last = [](const Picked& p) { return p.job->fed_in[p.want.branch]; };
@@ -631,6 +633,95 @@ void Scheduler::take(std::span<Picked> group) {
   });
 }
 
+// -- texts for embeddings
+
+void Scheduler::drop_texts(Lane& lane) {
+  if (!lane.texts.empty()) lane.served.text_encoder->drop();
+  lane.texts.clear();
+  lane.texts_ms = 0;
+}
+
+// The texts of the next step: one of each request, then further ones, as far as one step takes them.
+void Scheduler::gather_texts(Lane& lane) {
+  std::vector<TextTokens> texts;
+  const int64_t most = std::max<int64_t>(1, lane.encoder.prompt_rows(0, lane.served.text_encoder->chunk(), budget_));
+  struct Caller {
+    std::shared_ptr<Job> job;
+    std::span<const TextTokens> left;
+  };
+  std::vector<Caller> callers;
+  for (const auto& job : lane.running)
+    if (TextDecoding* const decoding = job->begun && !job->decoding->ended() ? job->decoding->of_texts() : nullptr)
+      callers.push_back({job, decoding->texts_left()});
+  while (!callers.empty())
+    std::erase_if(callers, [&](Caller& caller) {
+      if (caller.left.empty()) return true;
+      texts.push_back(caller.left[0]);
+      if (lane.served.text_encoder->share_step(texts, most) < texts.size()) {
+        texts.pop_back();  // there may be room for that of another
+        return true;
+      }
+      lane.texts.push_back(caller.job);
+      caller.left = caller.left.subspan(1);
+      return false;
+    });
+}
+
+// A step of the encoder with texts of all who wait for some, or the next slice of one.
+void Scheduler::step_texts(Lane& lane) {
+  if (!lane.served.text_encoder) return;
+  // What the texts of a request refer to goes with its end.
+  if (std::ranges::any_of(lane.texts, [](const auto& job) { return job->decoding->ended(); })) drop_texts(lane);
+  if (lane.texts.empty()) gather_texts(lane);
+  if (lane.texts.empty()) return;
+  lane.idle = false;
+  const double room = lane.encoder.encoder_ms(0, budget_);
+  if (budget_.fed && budget_.interactive && room <= 0) return;  // another model was first
+  const Clock::time_point start = Clock::now();
+  const std::chrono::duration<double, std::milli> slice(room);
+  Result<bool> done = run_texts(lane, 0, lane.texts.size(), start + std::chrono::duration_cast<Clock::duration>(slice));
+  const double ms = ms_since(start);
+  lane.texts_ms += ms;
+  budget_.spent_ms += ms;
+  budget_.fed = true;
+  if (done.is_ok() && !*done) return;
+  if (!done.is_ok() && done.status().code() != Code::kInterrupted)
+    for (size_t i = 0; i < lane.texts.size(); ++i)  // whose text it is
+      if (const auto alone = run_texts(lane, i, 1, Clock::time_point::max()); !alone.is_ok())
+        lane.texts[i]->decoding->fail(alone.status());
+  lane.texts.clear();
+  lane.texts_ms = 0;
+}
+
+Result<bool> Scheduler::run_texts(Lane& lane, size_t first, size_t count, Clock::time_point until) {
+  const std::span jobs = std::span(lane.texts).subspan(first, count);
+  std::vector<TextTokens> texts;
+  std::map<const Job*, size_t> next;
+  std::vector<Job*> who;
+  for (const auto& job : jobs) {
+    const std::span<const TextTokens> left = job->decoding->of_texts()->texts_left();
+    if (!job->decoding->ended() && next[job.get()] < left.size()) texts.push_back(left[next[job.get()]++]), who.push_back(job.get());
+  }
+  if (texts.empty()) return true;
+  int64_t tokens = 0;
+  for (const TextTokens& text : texts) tokens += std::ssize(text.ids);
+  stepping(who);
+  const Clock::time_point start = Clock::now();
+  Result<bool> done = or_thrown([&] {
+    return lane.served.text_encoder->step(texts, until, [&](size_t i, std::span<const float> rows) {
+      who[i]->decoding->of_texts()->take_rows(rows);
+      return Status::ok();
+    });
+  });
+  stepping({});
+  if (done.is_ok() && *done) {
+    lane.encoder.cost.learn(lane.texts_ms + ms_since(start), 0, tokens);
+    ++lane.stats.steps;
+    lane.stats.rows += tokens;
+  }
+  return done;
+}
+
 // Whether it has sequences that share their beginning, of which one alone can go on where needs_one_run() is said.
 static bool has_forks(const Job& job) {
   std::vector<const Strand*> strands;
@@ -735,6 +826,7 @@ void Scheduler::conclude_ended(Lane& lane, std::vector<std::shared_ptr<Job>>& jo
 }
 
 void Scheduler::end_all(Lane& lane) {
+  drop_texts(lane);
   for (auto* jobs : {&lane.waiting, &lane.running}) {
     for (const auto& job : *jobs) job->decoding->end(FinishReason::kCancelled);
     conclude_ended(lane, *jobs);

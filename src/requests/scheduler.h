@@ -70,7 +70,7 @@ class Scheduler {
   void discard(std::unique_ptr<Discarded> strand);
 
   // Small jobs beside steps: which tokens a grammar lets come next.
-  SideThread& beside() { return beside_; }
+  SideThreads& beside() { return beside_; }
 
  private:
   struct Lane;
@@ -117,6 +117,10 @@ class Scheduler {
   void run(Lane& lane, std::vector<Picked>& group);
   Status run_once(Served& served, std::span<Picked> group);
   void take(std::span<Picked> group);
+  void gather_texts(Lane& lane);
+  void step_texts(Lane& lane);
+  Result<bool> run_texts(Lane& lane, size_t first, size_t count, Clock::time_point until);
+  static void drop_texts(Lane& lane);
   void make_room(Lane& lane, Job& for_job, const Status& why);
   void settle(Lane& lane);
   void conclude(Lane& lane, Job& job);
@@ -125,7 +129,7 @@ class Scheduler {
   void stepping(std::vector<Job*> jobs);
 
   ThreadPool& pool_;
-  SideThread beside_;
+  SideThreads beside_;
   std::mutex start_mutex_;
   pid_t process_ = 0;  // that has the thread
   std::unique_ptr<Meeting> meeting_;

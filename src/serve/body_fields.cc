@@ -266,7 +266,7 @@ constexpr BodyField kFields[] = {
      read_tools},
     {"tool_choice", kChat, Use::kUsed, "{}", "none", read_tool_choice},
     {"chat_template_kwargs", kChat, Use::kUsed, kObject, "Variables of the chat template", read_template_variables},
-    {"priority", kBoth, Use::kUsed, R"({"type":"integer"})", "Calls of a higher one are begun first", read_priority},
+    {"priority", kBoth, Use::kUsed, R"({"type":"integer"})", "Calls of a higher one are begun first; at most that of the key", read_priority},
     {"stream", kBoth, Use::kUsed, kBool, "The answer in pieces; a batch has no pieces", read_stream},
     {"stream_options", kBoth, Use::kUsed, kObject, "include_usage: a last piece with usage", read_stream_options},
     {"user", kBoth, Use::kAccepted, "{}", ""},

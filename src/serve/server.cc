@@ -102,7 +102,7 @@ Result<std::unique_ptr<Server>> Server::start(ServeOptions options, HostedModels
   s->threads_.emplace_back([s] { s->advance_calls(); });
   const unsigned preparing = std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u);
   for (unsigned i = 0; i < preparing; ++i) s->threads_.emplace_back([s] { s->prepare_calls(s->to_prepare_); });
-  for (Queue* queue : {&s->slow_, &s->long_}) s->threads_.emplace_back([s, queue] { s->prepare_calls(*queue); });
+  for (Queue* queue : {&s->slow_, &s->slow_, &s->slow_, &s->slow_, &s->long_}) s->threads_.emplace_back([s, queue] { s->prepare_calls(*queue); });
   return server;
 }
 
@@ -213,10 +213,12 @@ std::optional<Fault> Server::refuse(Call& call, const Head& head, bool& answered
   const bool open = route && route->flags & RouteEntry::kOpen;
   if (keys_.any() && !open) {
     const std::string_view key = key_of(head.header("authorization"), head.header("x-api-key"));
-    const std::optional<std::string> name = keys_.name_of(key);
-    if (!name) return fault(401, key.empty() ? "a key is wanted" : "this key is not known", "invalid_api_key");
-    call.key = *name;
-    call.client = "key:" + *name;
+    const std::optional<KeyHolder> holder = keys_.holder_of(key);
+    if (!holder) return fault(401, key.empty() ? "a key is wanted" : "this key is not known", "invalid_api_key");
+    call.key = holder->name;
+    call.client = "key:" + holder->name;
+    call.most_priority = holder->most_priority;
+    if (!options_.share_prefixes) call.salt = holder->salt;
   }
   if (!route) return none;
   call.route = route;
@@ -233,7 +235,10 @@ bool Server::on_head(uint64_t id, const Head& head, HttpFault broken) {
   call->method = head.method();
   call->path = head.path();
   call->query = head.query();
-  call->client = "connection:" + std::to_string(head.connection());
+  // Behind a proxy on this machine all have one address.
+  const std::string peer(head.peer());
+  call->client =
+      peer.empty() || is_loopback(peer) ? "connection:" + std::to_string(head.connection()) : "peer:" + peer;
   const std::string_view wanted = head.header("x-request-id");
   call->request_id = is_request_id(wanted) ? std::string(wanted) : new_request_id();
   {
@@ -437,7 +442,12 @@ void Server::complete(Call& call, Route route) {
   const int64_t most = options_.queue + std::min(options_.max_running, impl_of(*hosted.model).rows());
   if (const std::optional<Fault> f = too_many_prompts(std::get<Asked>(asked), most, "here (--max-running, --queue)"))
     return refused(*f);
-  for (Request& r : std::get<Asked>(asked).requests) r.options.prefix_cache = options_.prefix_cache;
+  for (Request& r : std::get<Asked>(asked).requests) {
+    r.options.prefix_cache = options_.prefix_cache;
+    r.salt = call.salt;
+    if (r.priority > call.most_priority && call.ignored.empty()) call.ignored.emplace_back("priority");
+    r.priority = std::min(r.priority, call.most_priority);
+  }
   OrFault<std::unique_ptr<Answering>> answering =
       Answering::begin(*this, call, *hosted.model, std::move(std::get<Asked>(asked)));
   if (const Fault* f = std::get_if<Fault>(&answering)) return refused(*f);

@@ -34,6 +34,7 @@ struct ServeOptions {
   int64_t memory = 0;                       // of all models, as LoadOptions::memory of one
   bool json_log = false, insecure = false;
   PrefixReuse prefix_cache = PrefixReuse::kPrompts;  // of all requests
+  bool share_prefixes = false;                       // between keys
   Limits limits;
   std::function<void(const std::string&)> log;  // a line a request; by one thread
   // The page of /debug/placement.
