@@ -328,22 +328,6 @@ TEST_P(OneModel, StatisticsWaitForNothing) {
   looks.join();
 }
 
-// The process lives on, and so do the others.
-TEST_P(OneModel, ACallbackThatThrowsEndsItsRequest) {
-  Model model = load({});
-  Request r = request_of(model, 0);
-  r.options = {};
-  r.options.ignore_eos = true;
-  r.options.max_new_tokens = 60;
-  Ticket throws = model.submit(r).value(), other = model.submit(r).value();
-  try {
-    throws.on_ready([] { throw std::runtime_error("a callback's own error"); });
-  } catch (const std::runtime_error&) {  // there was something already
-  }
-  EXPECT_EQ(throws.result().value().finish_reason, FinishReason::kCancelled);
-  EXPECT_EQ(other.result().value().output_ids.size(), 60u);
-}
-
 // What was computed of a prompt is kept though its answer ended with its first token; others do not see it.
 TEST_P(OneModel, PromptsOfOneTokenAnswersAreKeptForTheirSalt) {
   LoadOptions options;

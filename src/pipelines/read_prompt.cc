@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/assign.h"
+#include "base/context_words.h"
 #include "pipelines/conversation.h"
 #include "pipelines/media.h"
 #include "text/mark.h"
@@ -166,14 +167,17 @@ class PromptReader {
   template <typename Encode>
   Result<std::vector<int64_t>> tokens_of(const PromptText& words, const Encode& encode) const {
     constexpr size_t kLong = 64 << 10;
+    const auto too_long = [&](int64_t context) {
+      return Status::error(Code::kContextExceeded, m_.file + ": " + context_words(context, context + 1, true));
+    };
     const int64_t most = m_.has_encoder() || words.text.size() <= kLong ? 0 : m_.context_length;
     if (most > 0)
       if (const int64_t longest = m_.text()->longest_token();
           longest > 0 && std::ssize(without_mark(words.text, words.mark)) / longest > most)
-        return beyond_context(most, most + 1, true);
+        return too_long(most);
     Result<std::vector<int64_t>> ids = encode(most);
     if (!ids.is_ok()) return ids.status().or_code(Code::kInvalidArgument);
-    if (most > 0 && std::ssize(*ids) > most) return beyond_context(most, most + 1, true);
+    if (most > 0 && std::ssize(*ids) > most) return too_long(most);
     return ids;
   }
 

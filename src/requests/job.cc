@@ -51,14 +51,8 @@ void Job::cancel() {
 }
 
 // Who waits for the end alone is not woken for tokens.
-// One whose `ready_` throws is cancelled.
 void Job::tell(bool end) {
-  try {
-    if (ready_) ready_();
-  } catch (...) {
-    ready_ = nullptr;
-    cancelled_ = true;
-  }
+  if (ready_) ready_();
   if (wait_token_ > 0 || (end && wait_end_ > 0)) changed_.notify_all();
 }
 

@@ -6,12 +6,6 @@
 
 namespace situ {
 
-Status beyond_context(int64_t context, int64_t tokens, bool or_more) {
-  return Status::error(Code::kContextExceeded, "This model's maximum context length is " + std::to_string(context) +
-                                                   " tokens. However, your prompt has " +
-                                                   (or_more ? "at least " : "") + std::to_string(tokens) + " tokens.");
-}
-
 Status Served::check_ids(std::span<const int64_t> tokens) const {
   for (size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= vocabulary)

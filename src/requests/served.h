@@ -19,9 +19,6 @@ class TextEncoder;
 class FolderTokenizer;
 struct Strand;
 
-// The refusal of a prompt of so many tokens, or of more.
-Status beyond_context(int64_t context, int64_t tokens, bool or_more = false);
-
 struct Served {
   std::unique_ptr<InPlaceEngine> in_place;  // exactly one of the two, or neither: the model gives embeddings alone
   std::unique_ptr<NaiveEngine> naive;

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
+#include <filesystem>
 
 #include "text/test_models.h"
 
@@ -13,12 +13,12 @@ namespace {
 class KeysTest : public ::testing::Test {
  protected:
   Status read(const std::string& text) {
+    folder_.write("keys", text);
     const std::string path = folder_.path() / "keys";
-    std::ofstream(path) << text;
     std::filesystem::permissions(path, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
     return keys_.read(path);
   }
-  TempFolder folder_;
+  situ::testing::TempFolder folder_;
   Keys keys_;
 };
 

@@ -445,7 +445,7 @@ void Server::complete(Call& call, Route route) {
   for (Request& r : std::get<Asked>(asked).requests) {
     r.options.prefix_cache = options_.prefix_cache;
     r.salt = call.salt;
-    if (r.priority > call.most_priority && call.ignored.empty()) call.ignored.emplace_back("priority");
+    call.priority_lowered = call.priority_lowered || r.priority > call.most_priority;
     r.priority = std::min(r.priority, call.most_priority);
   }
   OrFault<std::unique_ptr<Answering>> answering =
