@@ -3,9 +3,7 @@
 namespace situ {
 
 TokenHistory::TokenHistory(std::span<const int64_t> prompt, int64_t vocabulary)
-    : ids_(prompt.begin(), prompt.end()),
-      vocabulary_(static_cast<size_t>(vocabulary)),
-      prompt_size_(prompt.size()) {}
+    : ids_(prompt.begin(), prompt.end()), vocabulary_(static_cast<size_t>(vocabulary)), prompt_size_(prompt.size()) {}
 
 void TokenHistory::append(int64_t id) {
   ids_.push_back(id);

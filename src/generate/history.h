@@ -8,8 +8,8 @@
 
 namespace situ {
 
-// Memory by the vocabulary is there from the first question on: a request that waits has none, nor one that asks nothing.
-// One thread at a time, for const functions too.
+// Memory by the vocabulary is there from the first question on: a request that waits has none, nor one that asks
+// nothing. One thread at a time, for const functions too.
 class TokenHistory {
  public:
   // `prompt`: ids in [0, vocabulary).

@@ -21,7 +21,8 @@ BeamDecoding::BeamDecoding(Served& served, Opening opening, AnswerRules rules, b
 int64_t BeamDecoding::tokens_to_feed() const {
   int64_t tokens = 0;
   for (const Branch& b : branches_)
-    tokens += std::ssize(b.sampler.ids()) - (&b == &branches_[0] ? b.strand.length() : std::max(b.strand.length(), prompt_tokens()));
+    tokens += std::ssize(b.sampler.ids()) -
+              (&b == &branches_[0] ? b.strand.length() : std::max(b.strand.length(), prompt_tokens()));
   return tokens;
 }
 

@@ -30,9 +30,10 @@ void Constraint::Look::try_it(int expected_round) {
   ms = thread_ms() - before;
   all_ms += ms;
   if (status.is_ok() && all_ms > kMostMs + kMostMsPerToken * expected_round)
-    status = Status::error(Code::kInvalidArgument,
-                           "the grammar took " + std::to_string(static_cast<int64_t>(all_ms)) + " ms to say what may follow " +
-                               std::to_string(expected_round - 1) + " tokens, which is more than an answer may take");
+    status =
+        Status::error(Code::kInvalidArgument, "the grammar took " + std::to_string(static_cast<int64_t>(all_ms)) +
+                                                  " ms to say what may follow " + std::to_string(expected_round - 1) +
+                                                  " tokens, which is more than an answer may take");
   state = kDone;
   state.notify_all();
 }

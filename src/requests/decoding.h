@@ -73,8 +73,8 @@ class Decoding {
   virtual bool begins_again() { return false; }
   // Feeds fewer tokens next time; false: there is nothing that could be left out.
   virtual bool drop_guesses() { return false; }
-  // Several answers that do not fit the state together are fed one after the other from here on, each with the prompt in
-  // front. False: they are already, or there is one.
+  // Several answers that do not fit the state together are fed one after the other from here on, each with the prompt
+  // in front. False: they are already, or there is one.
   virtual bool take_turns() { return false; }
   // Preemption: gives all slots back and begins again later, with tokens_to_feed().
   virtual bool may_give_way() const { return false; }

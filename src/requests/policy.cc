@@ -111,9 +111,7 @@ std::vector<int64_t> Policy::share(std::span<const Reading> prompts, int64_t roo
 
 size_t Policy::one_of(std::span<const Reading> prompts) {
   const bool first = read_++ % 2 == 0;
-  const auto rank = [&](const Reading& p) {
-    return std::tuple(-p.priority, first ? int64_t{0} : p.left, p.number);
-  };
+  const auto rank = [&](const Reading& p) { return std::tuple(-p.priority, first ? int64_t{0} : p.left, p.number); };
   const auto best = std::min_element(prompts.begin(), prompts.end(),
                                      [&](const Reading& a, const Reading& b) { return rank(a) < rank(b); });
   return static_cast<size_t>(best - prompts.begin());

@@ -98,8 +98,8 @@ class Policy {
     bool fed = false;          // another model was fed rows of prompts
     double spent_ms = 0;       // of what is left for prompts, by encoders and by other models
   };
-  // Milliseconds that are left for prompts beside so many answers: a step takes max(30 ms, twice what answers take), and
-  // more where prompts wait for longer than a second, up to 100 ms.
+  // Milliseconds that are left for prompts beside so many answers: a step takes max(30 ms, twice what answers take),
+  // and more where prompts wait for longer than a second, up to 100 ms.
   double room_ms(int64_t answers, const Budget& budget) const;
   // Rows of prompts that the next step may have beside answers: one at least, but for prompts of another model.
   int64_t prompt_rows(int64_t answers, int64_t most, const Budget& budget) const;

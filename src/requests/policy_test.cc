@@ -147,7 +147,8 @@ class Exhaustion {
       if (who < state.size()) {
         next[who].place = kWaits;
         next[who].tokens = sizes_[who].prompt;
-        next[who].number = 1 + static_cast<int>(std::ranges::count_if(state, [](const One& r) { return r.number > 0; }));
+        next[who].number =
+            1 + static_cast<int>(std::ranges::count_if(state, [](const One& r) { return r.number > 0; }));
       } else if (std::ranges::all_of(state, [](const One& r) { return r.place == kAway || r.place == kDone; })) {
         continue;  // nothing to do
       }
@@ -199,8 +200,7 @@ class Exhaustion {
         if (r.place == kRuns) room.promised += r.tokens - r.fed;
       }
       Policy policy;
-      const size_t chosen =
-          policy.choose(waiting, [&](size_t i) { return Policy::fits(state[who[i]].tokens, room); });
+      const size_t chosen = policy.choose(waiting, [&](size_t i) { return Policy::fits(state[who[i]].tokens, room); });
       for (size_t i = 0; i < who.size(); ++i) state[who[i]].passed = static_cast<int>(waiting[i].passed);
       if (chosen == waiting.size()) return;
       state[who[chosen]].place = kRuns;
@@ -240,12 +240,14 @@ class Exhaustion {
   std::map<State, bool> seen_;
 };
 
-// Up to four requests in up to twelve slots, of which one, two or none fit together. Four of few sizes, but in a sweep.
+// Up to four requests in up to twelve slots, of which one, two or none fit together. Of three and four few cases, but
+// in a sweep.
 TEST(Policy, WhoeverRunsLongestComesToAnEnd) {
   for (int slots = 1; slots <= 12; ++slots)
     for (size_t count = 1; count <= 4; ++count) {
       std::vector<Exhaustion::Size> kinds;
       const bool few = count >= 3 && !sweeping();
+      if (few && slots % 4 != 0) continue;
       for (const int prompt : {1, slots / 2, slots / 2 + 1, slots - 1})
         for (const int answer : {1, 3})
           if (prompt > 0 && !(few && (answer == 1 ? prompt < slots - 1 : count == 4 && prompt != slots / 2)))
@@ -325,8 +327,8 @@ TEST(Policy, ModelsShareTheTimeOfPrompts) {
   Policy policy;
   for (int i = 0; i < 20; ++i) policy.cost.learn(0.5 * (16 + i), 0, 16 + i);
   EXPECT_NEAR(static_cast<double>(policy.prompt_rows(0, 512, kWatched)), 60, 2);
-  EXPECT_NEAR(static_cast<double>(policy.prompt_rows(
-                  0, 512, {.interactive = true, .backlog_ms = 0, .fed = true, .spent_ms = 20})),
+  EXPECT_NEAR(static_cast<double>(
+                  policy.prompt_rows(0, 512, {.interactive = true, .backlog_ms = 0, .fed = true, .spent_ms = 20})),
               20, 2);
   EXPECT_EQ(policy.prompt_rows(0, 512, {.interactive = true, .backlog_ms = 0, .fed = true, .spent_ms = 40}), 0);
 }

@@ -8,56 +8,9 @@
 #include <functional>
 #include <map>
 
-#include "requests/text_decoding.h"
+#include "requests/lane.h"
 
 namespace situ {
-
-struct Scheduler::Lane {
-  explicit Lane(Served& of) : served(of) {}
-  Served& served;
-  std::vector<std::shared_ptr<Job>> waiting, running;  // running: in the order of admission
-  Policy policy;
-  Stats stats;      // but for what is "now"
-  uint64_t steps = 0;  // that were tried
-  int64_t ended = 0;
-  int failures = 0;   // attempts in a row that memory ran out in
-  bool idle = false;  // all that run wait for programs of encoders
-  std::vector<std::shared_ptr<Job>> texts;  // whose texts the step of the encoder has that is begun, one of each entry
-  double texts_ms = 0;                      // that it has taken
-  Policy encoder;                           // of its steps
-  int64_t answers() const {
-    return std::ranges::count_if(running, [](const auto& j) { return j->decoding->answers() && !j->decoding->ended(); });
-  }
-};
-
-// What is thrown fails the request that it was done for, not the process.
-static Status thrown() {
-  try {
-    throw;
-  } catch (const std::bad_alloc&) {
-    return Status::error(Code::kNoRoom, "out of memory");
-  } catch (const std::exception& e) {
-    return Status::error(std::string("an exception: ") + e.what());
-  } catch (...) {
-    return Status::error("an exception");
-  }
-}
-
-template <typename Work>
-static auto or_thrown(const Work& work) -> decltype(work()) {
-  try {
-    return work();
-  } catch (...) {
-    return thrown();
-  }
-}
-
-// A want, or the first tokens of it, that takes part in a step.
-struct Scheduler::Picked {
-  Job* job;
-  Want want;
-  bool fed = false;
-};
 
 // -- what other threads call
 
@@ -404,8 +357,8 @@ void Scheduler::admit(Lane& lane, Clock::time_point until) {
   if (lane.waiting.empty() || std::ssize(lane.running) >= most) return;
   std::vector<Policy::Waiting> waiting;
   for (const auto& job : lane.waiting)
-    waiting.push_back({job->treatment.priority, job->treatment.client, job->preempted, job->number, job->seconds(),
-                       job->passed});
+    waiting.push_back(
+        {job->treatment.priority, job->treatment.client, job->preempted, job->number, job->seconds(), job->passed});
   while (!waiting.empty() && std::ssize(lane.running) < most) {
     const size_t chosen = lane.policy.choose(waiting, [&](size_t i) { return fits(lane, *lane.waiting[i]); });
     for (size_t i = 0; i < waiting.size(); ++i) lane.waiting[i]->passed = waiting[i].passed;
@@ -482,7 +435,8 @@ void Scheduler::pick_prompts(Lane& lane, std::vector<Picked>& prompts, int64_t a
   std::vector<size_t> number_of_shared, number_of_alone;
   for (size_t i = 0; i < prompts.size(); ++i) {
     const bool together = prompts[i].want.strand->served->together();
-    (together ? shared : alone).push_back({prompts[i].job->level, prompts[i].job->number, std::ssize(prompts[i].want.tokens)});
+    (together ? shared : alone)
+        .push_back({prompts[i].job->level, prompts[i].job->number, std::ssize(prompts[i].want.tokens)});
     (together ? number_of_shared : number_of_alone).push_back(i);
   }
   const std::vector<int64_t> rows =
@@ -633,95 +587,6 @@ void Scheduler::take(std::span<Picked> group) {
   });
 }
 
-// -- texts for embeddings
-
-void Scheduler::drop_texts(Lane& lane) {
-  if (!lane.texts.empty()) lane.served.text_encoder->drop();
-  lane.texts.clear();
-  lane.texts_ms = 0;
-}
-
-// The texts of the next step: one of each request, then further ones, as far as one step takes them.
-void Scheduler::gather_texts(Lane& lane) {
-  std::vector<TextTokens> texts;
-  const int64_t most = std::max<int64_t>(1, lane.encoder.prompt_rows(0, lane.served.text_encoder->chunk(), budget_));
-  struct Caller {
-    std::shared_ptr<Job> job;
-    std::span<const TextTokens> left;
-  };
-  std::vector<Caller> callers;
-  for (const auto& job : lane.running)
-    if (TextDecoding* const decoding = job->begun && !job->decoding->ended() ? job->decoding->of_texts() : nullptr)
-      callers.push_back({job, decoding->texts_left()});
-  while (!callers.empty())
-    std::erase_if(callers, [&](Caller& caller) {
-      if (caller.left.empty()) return true;
-      texts.push_back(caller.left[0]);
-      if (lane.served.text_encoder->share_step(texts, most) < texts.size()) {
-        texts.pop_back();  // there may be room for that of another
-        return true;
-      }
-      lane.texts.push_back(caller.job);
-      caller.left = caller.left.subspan(1);
-      return false;
-    });
-}
-
-// A step of the encoder with texts of all who wait for some, or the next slice of one.
-void Scheduler::step_texts(Lane& lane) {
-  if (!lane.served.text_encoder) return;
-  // What the texts of a request refer to goes with its end.
-  if (std::ranges::any_of(lane.texts, [](const auto& job) { return job->decoding->ended(); })) drop_texts(lane);
-  if (lane.texts.empty()) gather_texts(lane);
-  if (lane.texts.empty()) return;
-  lane.idle = false;
-  const double room = lane.encoder.encoder_ms(0, budget_);
-  if (budget_.fed && budget_.interactive && room <= 0) return;  // another model was first
-  const Clock::time_point start = Clock::now();
-  const std::chrono::duration<double, std::milli> slice(room);
-  Result<bool> done = run_texts(lane, 0, lane.texts.size(), start + std::chrono::duration_cast<Clock::duration>(slice));
-  const double ms = ms_since(start);
-  lane.texts_ms += ms;
-  budget_.spent_ms += ms;
-  budget_.fed = true;
-  if (done.is_ok() && !*done) return;
-  if (!done.is_ok() && done.status().code() != Code::kInterrupted)
-    for (size_t i = 0; i < lane.texts.size(); ++i)  // whose text it is
-      if (const auto alone = run_texts(lane, i, 1, Clock::time_point::max()); !alone.is_ok())
-        lane.texts[i]->decoding->fail(alone.status());
-  lane.texts.clear();
-  lane.texts_ms = 0;
-}
-
-Result<bool> Scheduler::run_texts(Lane& lane, size_t first, size_t count, Clock::time_point until) {
-  const std::span jobs = std::span(lane.texts).subspan(first, count);
-  std::vector<TextTokens> texts;
-  std::map<const Job*, size_t> next;
-  std::vector<Job*> who;
-  for (const auto& job : jobs) {
-    const std::span<const TextTokens> left = job->decoding->of_texts()->texts_left();
-    if (!job->decoding->ended() && next[job.get()] < left.size()) texts.push_back(left[next[job.get()]++]), who.push_back(job.get());
-  }
-  if (texts.empty()) return true;
-  int64_t tokens = 0;
-  for (const TextTokens& text : texts) tokens += std::ssize(text.ids);
-  stepping(who);
-  const Clock::time_point start = Clock::now();
-  Result<bool> done = or_thrown([&] {
-    return lane.served.text_encoder->step(texts, until, [&](size_t i, std::span<const float> rows) {
-      who[i]->decoding->of_texts()->take_rows(rows);
-      return Status::ok();
-    });
-  });
-  stepping({});
-  if (done.is_ok() && *done) {
-    lane.encoder.cost.learn(lane.texts_ms + ms_since(start), 0, tokens);
-    ++lane.stats.steps;
-    lane.stats.rows += tokens;
-  }
-  return done;
-}
-
 // Whether it has sequences that share their beginning, of which one alone can go on where needs_one_run() is said.
 static bool has_forks(const Job& job) {
   std::vector<const Strand*> strands;
@@ -759,78 +624,6 @@ void Scheduler::give_up(Lane& lane, size_t running) {
   job->decoding->give_up_runs();
   job->preempted = true;
   job->begun = false;
-}
-
-void Scheduler::settle(Lane& lane) {
-  for (const auto& job : lane.running) {
-    Decoding& decoding = *job->decoding;
-    try {
-      if (!decoding.ended() && job->begun) {
-        decoding.settle();
-        job->begun = !decoding.begins_again();
-      }
-    } catch (...) {
-      decoding.fail(thrown());
-    }
-    if (!job->prompt_is_done && decoding.answers()) {
-      job->prompt_is_done = true;
-      job->prompt_done = Clock::now();
-      job->figures.prompt_ms += std::chrono::duration<double, std::milli>(job->prompt_done - job->prompt_begun).count();
-    }
-    try {
-      if (!decoding.ended() && decoding.has_news()) job->deliver(decoding.take_news());
-    } catch (...) {
-      decoding.fail(thrown());
-    }
-  }
-  conclude_ended(lane, lane.running);
-  if (lane.running.empty()) lane.served.full = false;
-}
-
-// What the caller is told at the end; its slots are free.
-void Scheduler::conclude(Lane& lane, Job& job) {
-  Decoding& decoding = *job.decoding;
-  if (job.prompt_is_done) job.figures.decode_ms = ms_since(job.prompt_done);
-  Result<Generation>& result = job.outcome.emplace(or_thrown([&] { return decoding.finish(job.figures); }));
-  decoding.release();
-  if (result.is_ok()) {
-    if (result->answers.empty()) lane.stats.answer_tokens += std::ssize(result->output_ids);
-    for (const Generation::Answer& a : result->answers) lane.stats.answer_tokens += std::ssize(a.output_ids);
-    lane.stats.cached_tokens += result->cached_tokens;
-    lane.stats.prompt_tokens += decoding.prompt_tokens();
-  }
-  constexpr int64_t kSometimes = 64;
-  if (lane.served.in_place && (++lane.ended % kSometimes == 0 || lane.running.size() + lane.waiting.size() <= 1))
-    lane.served.in_place->give_back();
-}
-
-// Of these the ones that have ended go. Whoever hears of an end finds it in the statistics.
-void Scheduler::conclude_ended(Lane& lane, std::vector<std::shared_ptr<Job>>& jobs) {
-  const auto ended = std::stable_partition(jobs.begin(), jobs.end(), [](const auto& j) { return !j->decoding->ended(); });
-  for (auto job = ended; job != jobs.end(); ++job) conclude(lane, **job);
-  if (&jobs == &lane.waiting)
-    lane.served.waiting.fetch_sub(jobs.end() - ended);
-  else
-    lane.served.running = ended - jobs.begin();
-  if (ended != jobs.end()) lane.served.frame.put(stats_of(lane));
-  for (auto it = ended; it != jobs.end(); ++it) {
-    Job& job = **it;
-    try {
-      if (job.decoding->has_news()) job.deliver(job.decoding->take_news());
-    } catch (...) {
-      job.outcome.emplace(thrown());
-    }
-    job.finish(*std::exchange(job.outcome, std::nullopt));
-  }
-  jobs.erase(ended, jobs.end());
-}
-
-void Scheduler::end_all(Lane& lane) {
-  drop_texts(lane);
-  for (auto* jobs : {&lane.waiting, &lane.running}) {
-    for (const auto& job : *jobs) job->decoding->end(FinishReason::kCancelled);
-    conclude_ended(lane, *jobs);
-  }
 }
 
 }  // namespace situ

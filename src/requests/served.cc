@@ -148,7 +148,8 @@ void Strand::take_prefix(std::span<const int64_t> prompt, bool all, const std::s
   const int64_t stage = switches.stage(whole);
   Sequence kept = prefixes->find(keys, {stage, false, salt});
   if (all)
-    if (Sequence other = prefixes->find(keys, {stage, true, salt}); other.length() > kept.length()) kept = std::move(other);
+    if (Sequence other = prefixes->find(keys, {stage, true, salt}); other.length() > kept.length())
+      kept = std::move(other);
   if (switches.any()) {
     kept.remember(prompt.first(static_cast<size_t>(kept.length())));
     kept.set_whole(whole);

@@ -49,8 +49,8 @@ class PrefixCache {
   // Gives up the end of the beginning that was used longest ago. Its slots are free once no sequence holds them. False:
   // nothing is kept. Allocates nothing.
   bool drop_oldest() { return cut(oldest_, INT64_MAX); }
-  // Frees slots that no sequence holds, `wanted` at most: of the end of what was used longest ago. False: there are none.
-  // Allocates nothing.
+  // Frees slots that no sequence holds, `wanted` at most: of the end of what was used longest ago. False: there are
+  // none. Allocates nothing.
   bool evict(int64_t wanted);
   // Slots that evict() would free.
   int64_t evictable() const;

@@ -44,8 +44,8 @@ class TextEncoder {
   Status check(std::span<const TextTokens> texts) const;
   // How many of the first texts one step takes, of `most` tokens: one at least.
   size_t share_step(std::span<const TextTokens> texts, int64_t most) const;
-  // A step of texts that share one, until about then, at least to the next barrier. False: it is to be called again, with
-  // the same texts, and what they refer to stays; or drop() is.
+  // A step of texts that share one, until about then, at least to the next barrier. False: it is to be called again,
+  // with the same texts, and what they refer to stays; or drop() is.
   Result<bool> step(std::span<const TextTokens> texts, Clock::time_point until, const RowsOf& each);
   void drop() { begun_ = false; }
 

@@ -14,7 +14,7 @@ namespace situ::serve {
 // Who has a key.
 struct KeyHolder {
   std::string name;
-  std::string salt;      // of kept beginnings of prompts: the name that the file gives, else a hash of the key
+  std::string salt;       // of kept beginnings of prompts: the name that the file gives, else a hash of the key
   int most_priority = 0;  // calls of a higher one are treated as if they had this one
 };
 

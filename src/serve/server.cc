@@ -102,7 +102,8 @@ Result<std::unique_ptr<Server>> Server::start(ServeOptions options, HostedModels
   s->threads_.emplace_back([s] { s->advance_calls(); });
   const unsigned preparing = std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u);
   for (unsigned i = 0; i < preparing; ++i) s->threads_.emplace_back([s] { s->prepare_calls(s->to_prepare_); });
-  for (Queue* queue : {&s->slow_, &s->slow_, &s->slow_, &s->slow_, &s->long_}) s->threads_.emplace_back([s, queue] { s->prepare_calls(*queue); });
+  for (Queue* queue : {&s->slow_, &s->slow_, &s->slow_, &s->slow_, &s->long_})
+    s->threads_.emplace_back([s, queue] { s->prepare_calls(*queue); });
   return server;
 }
 
@@ -237,8 +238,7 @@ bool Server::on_head(uint64_t id, const Head& head, HttpFault broken) {
   call->query = head.query();
   // Behind a proxy on this machine all have one address.
   const std::string peer(head.peer());
-  call->client =
-      peer.empty() || is_loopback(peer) ? "connection:" + std::to_string(head.connection()) : "peer:" + peer;
+  call->client = peer.empty() || is_loopback(peer) ? "connection:" + std::to_string(head.connection()) : "peer:" + peer;
   const std::string_view wanted = head.header("x-request-id");
   call->request_id = is_request_id(wanted) ? std::string(wanted) : new_request_id();
   {
@@ -411,7 +411,8 @@ static int64_t bytes_of_texts(const Json& value) {
 std::optional<Fault> Server::take_texts(Call& call, const Json& body, const Hosted& hosted) {
   int64_t bytes = bytes_of_texts(body);
   const Served& served = impl_of(*hosted.model);
-  const int64_t longest = bytes > static_cast<int64_t>(kLongBody) && served.tokenizer ? served.tokenizer->longest_token() : 0;
+  const int64_t longest =
+      bytes > static_cast<int64_t>(kLongBody) && served.tokenizer ? served.tokenizer->longest_token() : 0;
   if (longest > 0 && !(call.route->flags & RouteEntry::kSlow) && call.route->flags & RouteEntry::kLong)
     bytes = std::min(bytes, served.context_length * longest);  // a longer prompt is refused before it becomes tokens
   if (bytes <= static_cast<int64_t>(kLongBody) || http_->take(call.id, kTokenising * bytes)) return std::nullopt;

@@ -40,8 +40,8 @@ class FolderTokenizer {
   // Errors: invalid UTF-8; a text that the model of tokenizer.json cannot express (no unknown token), or on which its
   // regular expression gives up or takes too long; a tokenizer.json whose rules could make far more of the text than it
   // has bytes.
-  // `mark`: a character that is left out of the text once special tokens were looked for in it; 0: none. `most`: of more
-  // ids than that at least one more is given, and the others may be left out; 0: all are given.
+  // `mark`: a character that is left out of the text once special tokens were looked for in it; 0: none. `most`: of
+  // more ids than that at least one more is given, and the others may be left out; 0: all are given.
   Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens, char32_t mark = 0,
                                       int64_t most = 0) const;
   // The same, where the text of special tokens is text as any other.
