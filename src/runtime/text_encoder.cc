@@ -134,11 +134,11 @@ Status TextEncoder::begin_step(std::span<const TextTokens> texts) {
   int64_t planned = kLeastPlanned;
   while (planned < tokens) planned *= 2;
   SITU_RETURN_IF_ERROR(prepare(planned));
-  StepInput step{segments_};
-  step.wanted = tokens;
-  step.rows = rows_.view().data;
-  step.encodes = by_tiles(texts[0]);
-  return program_->prepare(step, ledger_);
+  input_ = StepInput{segments_};
+  input_.wanted = tokens;
+  input_.rows = rows_.view().data;
+  input_.encodes = by_tiles(texts[0]);
+  return program_->prepare(input_, ledger_);
 }
 
 Result<bool> TextEncoder::step(std::span<const TextTokens> texts, Clock::time_point until, const RowsOf& each) {

@@ -80,6 +80,7 @@ class TextEncoder {
   bool by_token_ = false, begun_ = false;
   std::vector<Segment> segments_;  // of the step
   std::vector<Run> runs_;
+  StepInput input_;  // the program reads it until the step is over
   Tensor rows_;
   std::vector<float> floats_;
   Ledger ledger_;
