@@ -114,6 +114,7 @@ Result<serve::ServeOptions> options_of(const ServeArguments& a) {
   o.insecure = a.insecure;
   o.strict = a.strict;
   o.prefix_cache = a.reuse;
+  o.share_prefixes = a.share_prefixes;
   o.limits = a.limits;
   const Result<int64_t> memory = parse_memory(a.memory);
   if (!memory.is_ok()) return memory.status();

@@ -18,7 +18,7 @@ struct ServeArguments : LoadArguments {
   std::optional<std::string> media_memory;
   int64_t max_running = 64, queue = 1000;
   int drain = 30;
-  bool insecure = false, strict = false;
+  bool insecure = false, strict = false, share_prefixes = false;
   PrefixReuse reuse = PrefixReuse::kPrompts;
   // Of the file alone.
   serve::Limits limits;

@@ -171,7 +171,9 @@ void add_serve_options(CLI::App& command, ServeArguments& a) {
                      "Address to listen at; others than this machine's own want keys (127.0.0.1 and ::1)");
   command.add_option("--port", a.port, "0: a free one (8080, or none beside --unix)")->check(CLI::Range(0, 65535));
   command.add_option("--unix", a.unix_path, "Unix socket to listen at")->type_name("PATH");
-  command.add_option("--api-key-file", a.api_key_file, "Keys that requests must show, a line each: KEY or NAME:KEY")
+  command
+      .add_option("--api-key-file", a.api_key_file,
+                  "Keys that requests must show, a line each: [NAME:]KEY [priority=N]")
       ->type_name("FILE");
   repeated(command.add_option("--allowed-host", a.allowed_hosts, "A name that Host may have beside addresses; *: any"),
            "NAME");
@@ -189,6 +191,9 @@ void add_serve_options(CLI::App& command, ServeArguments& a) {
       ->type_name("FILE");
   command.add_option("--log", a.log, "A line a request on standard error: text or json")
       ->check(CLI::IsMember({"text", "json"}));
+  command.add_flag(
+      "--share-prefixes", a.share_prefixes,
+      "Calls of different keys share kept beginnings of prompts: they are faster, and can tell what others asked");
   command.add_flag("--insecure", a.insecure, "Listen at any address without keys");
   command.add_flag("--strict", a.strict, "Refuse names that no body knows, in place of ignoring them");
   command.add_option("--draft", a.draft, "A smaller model with the same tokens, which guesses");

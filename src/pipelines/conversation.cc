@@ -194,8 +194,8 @@ Result<PromptText> render_conversation(const FolderTokenizer& tokenizer, std::sp
 }
 
 // The template writes the special tokens itself.
-Result<std::vector<int64_t>> encode_prompt(const FolderTokenizer& tokenizer, const PromptText& prompt) {
-  Result<std::vector<int64_t>> ids = tokenizer.encode(prompt.text, !prompt.templated, prompt.mark);
+Result<std::vector<int64_t>> encode_prompt(const FolderTokenizer& tokenizer, const PromptText& prompt, int64_t most) {
+  Result<std::vector<int64_t>> ids = tokenizer.encode(prompt.text, !prompt.templated, prompt.mark, most);
   if (!ids.is_ok()) return ids.status().or_code(Code::kInvalidArgument);
   return ids;
 }

@@ -2,6 +2,8 @@
 #include "base/assign.h"
 #include "base/out_of_memory.h"
 #include "pipelines/llm.h"
+#include "requests/text_decoding.h"
+#include "text/stop.h"
 
 namespace situ {
 
@@ -24,7 +26,23 @@ Result<Embedder*> Model::Impl::embeds() {
   SITU_RETURN_IF_ERROR(assign(
       &embedder, Embedder::create(folder, files.decoder, text(), loaded, Internals::of(*runtime).pool, purpose.dry)));
   if (!generates()) other_ledger = &embedder->encoder().ledger();
+  text_encoder = &embedder->encoder();
+  embedder->run_texts = [this](std::span<const TextTokens> some, const TextEncoder::RowsOf& each) {
+    return run_texts(some, each);
+  };
   return embedder.get();
+}
+
+// Waits for a request; whoever waits may be gone meanwhile.
+Status Model::Impl::run_texts(std::span<const TextTokens> some, const TextEncoder::RowsOf& each) {
+  constexpr std::chrono::milliseconds kLook{20};
+  SITU_RETURN_IF_ERROR(text_encoder->check(some));
+  Result<std::shared_ptr<Job>> job =
+      scheduler->submit(std::make_unique<TextDecoding>(*this, some, each), {.follows_flag = true});
+  if (!job.is_ok()) return job.status();
+  while (!(*job)->wait(kLook))
+    if (StopOfThread::asked()) (*job)->cancel();
+  return (*job)->result().status();
 }
 
 Status Model::Impl::load_embedder() {

@@ -188,7 +188,7 @@ Status Embedder::run(const std::vector<EncodedTexts>& inputs, int64_t skipped, s
                                               (scores_pairs() ? "pair " : "text ") + std::to_string(i + 1) + " is " +
                                               std::to_string(*bad) + ": the model's numbers overflow");
   };
-  return encoder_->run(texts, each).with_context(folder_.model_file.string());
+  return run_texts(texts, each).with_context(folder_.model_file.string());
 }
 
 // As encode of sentence-transformers: truncate_dim cuts alone. A size that is asked for is one of embeddings as the

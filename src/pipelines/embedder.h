@@ -1,6 +1,7 @@
 // Texts to embeddings, and pairs of texts to scores: folder, tokenizer, encoder, pooling and what follows it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -34,6 +35,9 @@ class Embedder {
   Result<Embeddings> embed(std::span<const std::vector<int64_t>> ids, const EmbedOptions& options);
   // Errors: as above; a model that gives no scores.
   Result<PairScores> score(std::span<const TextPair> pairs, const EmbedOptions& options);
+
+  // Computes texts, as TextEncoder::run does: called by the functions above. Set before these.
+  std::function<Status(std::span<const TextTokens>, const TextEncoder::RowsOf&)> run_texts;
 
   bool scores_pairs() const { return graph_.kind == EncoderOutput::kLabels || files_.cross_encoder; }
   int64_t size() const { return dims_; }  // of an embedding; of scores: labels

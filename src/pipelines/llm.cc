@@ -483,7 +483,7 @@ class SessionOpening : public Errand {
  public:
   SessionOpening(Served& served, Start start) : Errand(served), start_(std::move(start)), strand_(served) {}
 
-  int64_t tokens_to_begin() const override { return 0; }
+  int64_t tokens_to_feed() const override { return 0; }
   int64_t source_rows() const override { return std::ssize(start_.source_ids); }
   Result<bool> begin(Clock::time_point until, Figures&) override {
     const Result<bool> done = strand_.encode(start_, until, nullptr);

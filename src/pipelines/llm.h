@@ -71,15 +71,15 @@ struct Model::Impl : Served, std::enable_shared_from_this<Model::Impl> {
   Status check_generates() const;
   Result<Embedder*> embeds();
   Result<LogitScorer*> scores_by_logits();
-  // What `work` makes of the embedder, between two steps.
+  Status run_texts(std::span<const TextTokens> some, const TextEncoder::RowsOf& each);
+  // What `work` makes of the embedder, by the caller's thread; steps of its encoder are the scheduler's.
   template <typename Work>
   auto embedded(Work&& work) -> decltype(work(std::declval<Embedder&>())) {
     using Made = decltype(work(std::declval<Embedder&>()));
-    return between_steps([&] {
-      return or_out_of_memory([&]() -> Made {
-        const Result<Embedder*> made = embeds();
-        return made.is_ok() ? work(**made) : Made(made.status());
-      });
+    return or_out_of_memory([&]() -> Made {
+      const auto make = [&] { return or_out_of_memory([&] { return embeds(); }); };
+      const Result<Embedder*> made = generates() ? between_steps(make) : make();
+      return made.is_ok() ? work(**made) : Made(made.status());
     });
   }
   Status load_embedder();

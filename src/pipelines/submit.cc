@@ -52,11 +52,12 @@ struct ToBegin {
   Start start;
   GenerateOptions options;
   ResolvedOptions resolved;
+  std::string salt = {};
 };
 
 // The decoding of an answer.
 Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, ToBegin todo) {
-  auto& [start, options, resolved] = todo;
+  auto& [start, options, resolved, salt] = todo;
   const bool beams = resolved.beams.beams > 1;
   if (beams && resolved.sampling.max_new_tokens > 1 && m.in_place && !m.in_place->can_fork()) {
     const std::string& why = m.in_place->one_sequence();
@@ -73,7 +74,8 @@ Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, ToBegin todo) 
                        options.report_perplexity, options.echo,   options.logprobs, options.num_return};
   };
   const bool may_give_way = m.in_place && !m.in_place->has_window();
-  Opening opening{std::move(start), m.prefixes() ? options.prefix_cache : PrefixReuse::kOff, may_give_way};
+  Opening opening{std::move(start), m.prefixes() ? options.prefix_cache : PrefixReuse::kOff, may_give_way,
+                  std::move(salt)};
   if (beams) return std::unique_ptr<Decoding>(new BeamDecoding(m, std::move(opening), rules()));
   std::vector<AnswerRules> all;
   for (int64_t k = 0; k < options.choices; ++k) {
@@ -87,7 +89,7 @@ Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, ToBegin todo) 
 
 // The decoding that the options ask for.
 Result<std::unique_ptr<Decoding>> decoding_of(Model::Impl& m, ToBegin todo) {
-  const auto& [start, options, resolved] = todo;
+  const auto& [start, options, resolved, salt] = todo;
   if (!options.prompt_logprobs) return answer_decoding(m, std::move(todo));
   if (m.has_encoder() || !start.source.tensors.empty())
     return Status::error(Code::kUnsupportedModel,
@@ -244,6 +246,7 @@ Result<Generation> Ticket::result() { return impl_->job->result(); }
 Result<Ticket> Model::submit(Request request) const {
   return or_out_of_memory([&]() -> Result<Ticket> {
     SITU_TAKE(prepared, prepare(*impl_, request.prompt, request.options));
+    prepared.salt = request.salt;
     SITU_TAKE(decoding, decoding_of(*impl_, std::move(prepared)));
     auto ticket = std::make_shared<Ticket::Impl>();  // before somebody has to take the request back
     SITU_RETURN_IF_ERROR(assign(&ticket->job, impl_->scheduler->submit(std::move(decoding), treatment_of(request))));

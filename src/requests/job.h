@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/thread_flag.h"
@@ -33,6 +34,12 @@ class Job {
   const std::unique_ptr<Decoding> decoding;
   Figures figures;
   uint64_t number = 0;  // in the order of submission
+  const Clock::time_point submitted = Clock::now();
+  int64_t seconds() const { return static_cast<int64_t>(ms_since(submitted) / 1000); }
+  int64_t level = INT64_MIN;                  // its priority when it was admitted
+  int64_t passed = 0;                         // requests that were admitted before it, since it did not fit
+  std::vector<uint64_t> fed_in;               // by branch: number of the last step that fed it tokens of an answer
+  std::optional<Result<Generation>> outcome;  // what the caller is told next
   bool begun = false, preempted = false;
   Clock::time_point prompt_begun, prompt_done;
   bool prompt_is_done = false;

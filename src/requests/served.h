@@ -16,6 +16,7 @@
 namespace situ {
 
 class Scheduler;
+class TextEncoder;
 class FolderTokenizer;
 struct Strand;
 
@@ -40,9 +41,11 @@ struct Served {
   }
   PictureFrame frame;                          // see Scheduler::picture
   const FolderTokenizer* tokenizer = nullptr;  // null: ids only
+  static constexpr int64_t kMostTexts = 64;    // requests for embeddings alone that share steps
   Served* draft = nullptr;                     // a smaller model that guesses; null: none
 
-  Ledger* other_ledger = nullptr;  // of a model that has neither engine, and gives embeddings alone
+  Ledger* other_ledger = nullptr;       // of a model that has neither engine, and gives embeddings alone
+  TextEncoder* text_encoder = nullptr;  // for embeddings; null: none was asked for
 
   Ledger& ledger() { return in_place ? in_place->ledger() : naive ? naive->ledger() : *other_ledger; }
   bool has_encoder() const { return in_place ? in_place->encoder() != nullptr : naive && naive->has_encoder(); }
@@ -50,7 +53,7 @@ struct Served {
   bool together() const { return in_place && in_place->one_sequence().empty(); }
   // Most tokens of one sequence in a step whose logits are wanted, and of all of them; most sequences of a step.
   int64_t rows_of_one() const { return together() ? in_place->batch() : 1; }
-  int64_t rows() const { return in_place ? in_place->batch() : 1; }
+  int64_t rows() const { return in_place ? in_place->batch() : text_encoder ? kMostTexts : 1; }
   // Most rows of a prompt in a step; where prompts stay whole they are one piece.
   int64_t chunk() const { return in_place ? in_place->chunk() : context_length; }
   // Recurrent states: of a sequence they are known as they were after few of its steps.
@@ -111,9 +114,10 @@ struct Strand {
   Result<bool> encode(const Start& start, Clock::time_point until, std::vector<Stage>* stages);
   // Before the first step, and behind encode(): goes on behind the longest kept beginning of `prompt`. The last token
   // is computed in any case: its logits are not kept. `all`: rows of answers may be among them.
-  void take_prefix(std::span<const int64_t> prompt, bool all);
+  // `salt`: of what is kept with the same one.
+  void take_prefix(std::span<const int64_t> prompt, bool all, const std::string& salt);
   // Keeps the rows of `tokens`, the first ones of it: those of a prompt, or (`all`) of any kind.
-  void keep_prefix(std::span<const int64_t> tokens, bool all) const;
+  void keep_prefix(std::span<const int64_t> tokens, bool all, const std::string& salt) const;
 };
 
 }  // namespace situ

@@ -529,18 +529,18 @@ Segment segment_of(const Sequence& sequence, std::span<const int64_t> tokens, in
 
 // What `take` gives. Prefixes that nobody uses make room.
 template <typename Take>
-auto InPlaceEngine::with_room(Take take) -> decltype(take()) {
+auto InPlaceEngine::with_room(int64_t slots, Take take) -> decltype(take()) {
   auto taken = take();
-  while (!taken.is_ok() && prefixes_ && prefixes_->drop_oldest()) taken = take();
+  while (!taken.is_ok() && prefixes_ && prefixes_->evict(slots)) taken = take();
   return taken;
 }
 
 Result<Run> InPlaceEngine::take_slots(Sequence& sequence, int64_t count, int64_t all) {
-  return with_room([&] { return sequence.append(count, all); });
+  return with_room(count, [&] { return sequence.append(count, all); });
 }
 
 Status InPlaceEngine::take_state_slot(Sequence& sequence, int64_t length, bool again) {
-  return with_room([&] { return sequence.take_write_slot(length, again); });
+  return with_room(1, [&] { return sequence.take_write_slot(length, again); });
 }
 
 Result<std::pair<int64_t, int64_t>> InPlaceEngine::attending_heads() {

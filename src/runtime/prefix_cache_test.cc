@@ -99,7 +99,49 @@ TEST_F(PrefixCacheTest, TheOldestMakesRoom) {
   EXPECT_EQ(run({7, 8, 9, 10}), 0);
   EXPECT_LE(cache_->slots(), 8);
   EXPECT_EQ(run({1, 2, 3}), 3);
-  EXPECT_EQ(run({4, 5, 6}), 0);
+  EXPECT_EQ(run({4, 5, 6}), 1);  // as much of it as may be kept beside the others
+}
+
+TEST_F(PrefixCacheTest, ALongPromptKeepsItsFirstTokens) {
+  start(64);
+  Tokens prompt(40);
+  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int64_t>(i);
+  EXPECT_EQ(run(prompt), 0);
+  EXPECT_EQ(cache_->slots(), 16);
+  EXPECT_EQ(run(prompt), 16);
+  EXPECT_EQ(run({0, 1, 2, 3, 100}), 4);
+  EXPECT_EQ(pool_->free_slots(), 64 - cache_->slots());
+}
+
+TEST_F(PrefixCacheTest, OnlyWhatFreesSlotsIsEvicted) {
+  start(64);
+  run({1, 2, 3, 4});
+  run({5, 6, 7});
+  Sequence held = cache_->find(Tokens{1, 2, 3});
+  EXPECT_EQ(cache_->evictable(), 1 + 3);
+  EXPECT_EQ(run({5, 6, 7}), 3);  // was used last
+  EXPECT_TRUE(cache_->evict(10));
+  EXPECT_EQ(cache_->find(Tokens{1, 2, 3, 4}).length(), 3);
+  EXPECT_EQ(cache_->find(Tokens{5, 6, 7}).length(), 3);
+  EXPECT_TRUE(cache_->evict(2));
+  EXPECT_EQ(cache_->find(Tokens{5, 6, 7}).length(), 1);
+  EXPECT_TRUE(cache_->evict(2));
+  EXPECT_FALSE(cache_->evict(2));  // a sequence has the others
+  EXPECT_EQ(cache_->slots(), 3);
+  EXPECT_EQ(pool_->free_slots(), 64 - 3);
+  held.clear();
+  EXPECT_EQ(cache_->evictable(), 3);
+}
+
+TEST_F(PrefixCacheTest, SaltsShareNothing) {
+  start(64);
+  const Tokens prompt = {1, 2, 3, 4};
+  Sequence s(*pool_);
+  ASSERT_TRUE(s.append(4).is_ok());
+  cache_->keep(prompt, s, {.salt = "a"});
+  EXPECT_EQ(cache_->find(prompt, {.salt = "a"}).length(), 4);
+  EXPECT_EQ(cache_->find(prompt, {.salt = "b"}).length(), 0);
+  EXPECT_EQ(cache_->find(prompt).length(), 0);
 }
 
 // Whole states are known where a step of a sequence ended, and a beginning that is found ends there. A slot of them is

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
+#include <functional>
 #include <sstream>
 
 #include "serve/text_file.h"
@@ -31,6 +33,18 @@ std::string trimmed(const std::string& text) {
   return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
+// Takes " priority=N" from the end of a line, where it is. False: N is none.
+bool take_priority(std::string& line, int* priority) {
+  constexpr std::string_view kName = "priority=";
+  constexpr ptrdiff_t kMostDigits = 9;
+  const size_t space = line.find_last_of(" \t");
+  if (space == std::string::npos || !std::string_view(line).substr(space + 1).starts_with(kName)) return true;
+  const std::string number = line.substr(space + 1 + kName.size());
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), *priority);
+  line = trimmed(line.substr(0, space));
+  return error == std::errc() && end == number.data() + number.size() && std::ssize(number) <= kMostDigits;
+}
+
 bool is_address(const std::string& host) {
   in6_addr address{};
   if (host.size() > 2 && host.front() == '[' && host.back() == ']')
@@ -54,10 +68,15 @@ Status Keys::read(const std::string& path) {
     ++number;
     line = trimmed(line);
     if (line.empty() || line[0] == '#') continue;
-    const size_t colon = line.find(':');
-    Key key{colon == std::string::npos ? "key" + std::to_string(number) : trimmed(line.substr(0, colon)),
-            colon == std::string::npos ? line : trimmed(line.substr(colon + 1))};
     const std::string where = "line " + std::to_string(number);
+    Key key;
+    if (!take_priority(line, &key.most_priority))
+      return refused(where + " should end with priority=N, an integer of at most 9 digits");
+    const size_t colon = line.find(':');
+    const bool named = colon != std::string::npos;
+    key.name = named ? trimmed(line.substr(0, colon)) : "key" + std::to_string(number);
+    key.text = named ? trimmed(line.substr(colon + 1)) : line;
+    key.salt = named ? "name:" + key.name : "key:" + std::to_string(std::hash<std::string>()(key.text));
     if (key.text.empty() || key.name.empty()) return refused(where + " should be KEY or NAME:KEY");
     const auto is_control = [](unsigned char c) { return c < ' ' || c == 0x7f; };
     if (std::any_of(key.text.begin(), key.text.end(), is_control))  // such as a line end of another system
@@ -77,13 +96,13 @@ bool Keys::any() const {
   return !keys_.empty();
 }
 
-std::optional<std::string> Keys::name_of(std::string_view key) const {
+std::optional<KeyHolder> Keys::holder_of(std::string_view key) const {
   const std::lock_guard held(mutex_);
   const Key* found = nullptr;
   for (const Key& k : keys_)
     if (equal(key, k.text)) found = &k;
   if (!found) return std::nullopt;
-  return found->name;
+  return *found;
 }
 
 std::string_view bearer_of(std::string_view authorization) {

@@ -34,7 +34,8 @@ std::span<const RouteEntry> route_entries();
 
 struct Call : std::enable_shared_from_this<Call> {
   uint64_t id = 0;
-  std::string request_id, key, client, method, path, query, origin, body;
+  std::string request_id, key, client, salt, method, path, query, origin, body;
+  int most_priority = 0;              // of its key
   const RouteEntry* route = nullptr;  // null: refused before it was known
   std::string allowed;                // methods of the path, where this is none of them
   Clock::time_point begun = Clock::now();

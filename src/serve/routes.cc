@@ -67,9 +67,9 @@ std::span<const RouteEntry> route_entries() {
       {"POST", "/tokenize", kLoaded, &Server::tokenize, "Token ids of a text"},
       {"POST", "/detokenize", kLoaded, &Server::detokenize, "The text of token ids"},
       {"POST", "/apply-template", kLoaded, &Server::apply_template, "The prompt that a conversation becomes"},
-      {"GET", "/metrics", kSpare, &Server::show_metrics, "Counters and histograms, for Prometheus"},
-      {"GET", "/openapi.json", 0, &Server::describe, "This interface"},
-      {"GET", "/debug/slots", kLoaded | kDebug | kLong, &Server::slots,
+      {"GET", "/metrics", kAtOnce | kSpare, &Server::show_metrics, "Counters and histograms, for Prometheus"},
+      {"GET", "/openapi.json", kAtOnce, &Server::describe, "This interface"},
+      {"GET", "/debug/slots", kLoaded | kDebug | kLong | kAtOnce, &Server::slots,
        "Who has which slots, as events, when that changes"},
       {"GET", "/debug/placement", kLoaded | kDebug | kSlow, &Server::placement,
        "The page of situ inspect --html; ?model=NAME"},
@@ -111,6 +111,8 @@ Hosted* Server::small_call(Call& call, Json& body, HostedModels::Use use) {
   const OrRefusal<Hosted*> found = models_.find(std::get<std::string>(name), use);
   if (const Refusal* f = std::get_if<Refusal>(&found)) return refuse_call(call, *f), nullptr;
   call.model = std::get<Hosted*>(found)->name;
+  if (const std::optional<Refusal> f = take_texts(call, body, *std::get<Hosted*>(found)))
+    return refuse_call(call, *f), nullptr;
   return std::get<Hosted*>(found);
 }
 

@@ -15,6 +15,8 @@
 #include "serve/openai_errors.h"
 #include "serve/route_path.h"
 #include "text/json_file.h"
+#include "text/stop.h"
+#include "text/tokenizer.h"
 
 namespace situ::serve {
 namespace {
@@ -23,6 +25,8 @@ constexpr auto kTick = std::chrono::milliseconds(100);
 constexpr const char* kJson = "application/json";
 constexpr int64_t kDraftTokens = 4;  // as many as `situ run --draft` asks for
 constexpr const char* kRetrySeconds = "1";
+constexpr size_t kLongBody = 256 << 10;  // bytes, from which on others do not wait for it
+constexpr int64_t kTokenising = 100;     // bytes of memory for each byte of a text that becomes tokens
 
 bool is_request_id(std::string_view id) {
   return !id.empty() && id.size() <= 64 && std::all_of(id.begin(), id.end(), [](unsigned char c) {
@@ -95,7 +99,8 @@ Result<std::unique_ptr<Server>> Server::start(ServeOptions options, HostedModels
   s->threads_.emplace_back([s] { s->advance_calls(); });
   const unsigned preparing = std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u);
   for (unsigned i = 0; i < preparing; ++i) s->threads_.emplace_back([s] { s->prepare_calls(s->to_prepare_); });
-  s->threads_.emplace_back([s] { s->prepare_calls(s->slow_); });
+  for (Queue* queue : {&s->slow_, &s->slow_, &s->slow_, &s->slow_, &s->long_})
+    s->threads_.emplace_back([s, queue] { s->prepare_calls(*queue); });
   return server;
 }
 
@@ -104,7 +109,7 @@ Server::~Server() {
   {
     const std::lock_guard held(prepare_mutex_);
     prepare_ends_ = true;
-    for (Queue* queue : {&to_prepare_, &slow_}) queue->changed.notify_all();
+    for (Queue* queue : {&to_prepare_, &slow_, &long_}) queue->changed.notify_all();
   }
   {
     const std::lock_guard held(answers_mutex_);
@@ -211,10 +216,12 @@ std::optional<Refusal> Server::check_key(Call& call, const Head& head) const {
        {bearer_of(head.header("authorization")), head.header("x-api-key"), head.header("api-key")}) {
     if (key.empty()) continue;
     shown = true;
-    const std::optional<std::string> name = keys_.name_of(key);
-    if (!name) continue;
-    call.key = *name;
-    call.client = "key:" + *name;
+    const std::optional<KeyHolder> holder = keys_.holder_of(key);
+    if (!holder) continue;
+    call.key = holder->name;
+    call.client = "key:" + holder->name;
+    call.most_priority = holder->most_priority;
+    if (!options_.share_prefixes) call.salt = holder->salt;
     return std::nullopt;
   }
   return Refusal{Kind::kKey, "", shown ? "this key is not known" : "a key is wanted"};
@@ -251,7 +258,9 @@ bool Server::on_head(uint64_t id, const Head& head, HttpFault broken) {
   call->method = head.method();
   call->path = head.path();
   call->query = head.query();
-  call->client = "connection:" + std::to_string(head.connection());
+  // Behind a proxy on this machine all have one address.
+  const std::string peer(head.peer());
+  call->client = peer.empty() || is_loopback(peer) ? "connection:" + std::to_string(head.connection()) : "peer:" + peer;
   const std::string_view wanted = head.header("x-request-id");
   call->request_id = is_request_id(wanted) ? std::string(wanted) : new_request_id();
   {
@@ -281,7 +290,7 @@ bool Server::on_head(uint64_t id, const Head& head, HttpFault broken) {
 
 bool Server::to_be_prepared(const std::shared_ptr<Call>& call, std::string_view body) {
   call->body = body;
-  Queue& queue = call->route->flags & RouteEntry::kSlow ? slow_ : to_prepare_;
+  Queue& queue = body.size() > kLongBody ? long_ : call->route->flags & RouteEntry::kSlow ? slow_ : to_prepare_;
   const std::lock_guard held(prepare_mutex_);
   if (preparing_ >= options_.limits.preparing) return false;
   queue.calls.push_back(call);
@@ -308,6 +317,7 @@ void Server::on_request(uint64_t id, std::string_view body, HttpFault broken) {
     else
       refuse_call(*call, {Kind::kBusy, "", "too many requests are being read (preparing)"});
     call->prepared = true;
+    wake(*call);
   } catch (...) {
     note_lost(*call);
     call->prepared = true;
@@ -365,6 +375,7 @@ void Server::prepare_calls(Queue& queue) {
       queue.calls.pop_front();
     }
     bool done = call->over;
+    const StopOfThread stop(&call->over);  // tokenizers end when nobody waits any more
     for_call(*call, [&] {
       if (!done) (this->*call->route->serve)(*call);
       done = true;
@@ -420,6 +431,31 @@ std::optional<Refusal> Server::take_media(Call& call, const Json& body, MediaFil
   return Refusal{Kind::kBusy, "", "no memory is left now (--media-memory) for what the images and sounds become"};
 }
 
+// Of all strings, but for files in base64, which take_media counts.
+static int64_t bytes_of_texts(const Json& value) {
+  if (value.is_string()) {
+    const std::string& text = value.get_ref<const std::string&>();
+    return text.starts_with("data:") ? 0 : std::ssize(text);
+  }
+  int64_t bytes = 0;
+  if (value.is_structured())
+    for (const auto& [name, part] : value.items())
+      if (name != "input_audio") bytes += bytes_of_texts(part);
+  return bytes;
+}
+
+std::optional<Refusal> Server::take_texts(Call& call, const Json& body, const Hosted& hosted) {
+  int64_t bytes = bytes_of_texts(body);
+  const Served& served = impl_of(*hosted.model);
+  const int64_t longest =
+      bytes > static_cast<int64_t>(kLongBody) && served.tokenizer ? served.tokenizer->longest_token() : 0;
+  if (longest > 0 && !(call.route->flags & RouteEntry::kSlow) && call.route->flags & RouteEntry::kLong)
+    bytes = std::min(bytes, served.context_length * longest);  // a longer prompt is refused before it becomes tokens
+  if (bytes <= static_cast<int64_t>(kLongBody) || http_->take(call.id, kTokenising * bytes)) return std::nullopt;
+  return Refusal{Kind::kBusy, "",
+                 "no memory is left now (--media-memory) for the tokens of a text of " + std::to_string(bytes) + " bytes"};
+}
+
 void Server::complete(Call& call, Route route) {
   const auto refused = [&](const Refusal& refusal) { refuse_call(call, refusal); };
   OrRefusal<Json> body =
@@ -439,18 +475,24 @@ void Server::complete(Call& call, Route route) {
   if (is_busy(hosted)) return refused({Kind::kBusy, "", "too many requests wait (--queue)"});
   MediaFiles files = files_of(call);
   if (const std::optional<Refusal> f = take_media(call, std::get<Json>(body), files)) return refused(*f);
+  if (const std::optional<Refusal> f = take_texts(call, std::get<Json>(body), hosted)) return refused(*f);
   OrRefusal<Asked> asked = read_body(route, std::get<Json>(body), *hosted.model, {&files, options_.strict});
   if (const Refusal* f = std::get_if<Refusal>(&asked)) return refused(*f);
   const int64_t most = options_.queue + std::min(options_.max_running, impl_of(*hosted.model).rows());
   if (const std::optional<Refusal> f = too_many_prompts(std::get<Asked>(asked), most, "here (--max-running, --queue)"))
     return refused(*f);
-  call.ignored = std::get<Asked>(asked).ignored;
   const Served& served = impl_of(*hosted.model);
+  bool lowered = false;
   for (Request& r : std::get<Asked>(asked).requests) {
     r.options.prefix_cache = options_.prefix_cache;
+    r.salt = call.salt;
+    lowered = lowered || r.priority > call.most_priority;
+    r.priority = std::min(r.priority, call.most_priority);
     if (served.draft && r.options.beams.value_or(1) == 1 && served.rows_of_one() > kDraftTokens)
       r.options.draft_tokens = kDraftTokens;
   }
+  if (lowered) std::get<Asked>(asked).ignored.add("priority");
+  call.ignored = std::get<Asked>(asked).ignored;
   OrRefusal<std::unique_ptr<Answering>> answering =
       Answering::begin(*this, call, *hosted.model, std::move(std::get<Asked>(asked)));
   if (const Refusal* f = std::get_if<Refusal>(&answering)) return refused(*f);

@@ -35,6 +35,7 @@ struct ServeOptions {
   bool json_log = false, insecure = false;
   bool strict = false;                               // names that no body knows are refused
   PrefixReuse prefix_cache = PrefixReuse::kPrompts;  // of all requests
+  bool share_prefixes = false;                       // between keys
   Limits limits;
   std::function<void(const std::string&)> log;  // a line a request; by one thread
   // The page of /debug/placement.
@@ -108,6 +109,8 @@ class Server final : HttpHandler, Client {
   // That the call's body names, with memory of its own.
   MediaFiles files_of(const Call& call);
   std::optional<Refusal> take_media(Call& call, const Json& body, MediaFiles& files);
+  // The same for the tokens of its texts.
+  std::optional<Refusal> take_texts(Call& call, const Json& body, const Hosted& hosted);
   // A small body with its model; null: it was refused.
   Hosted* small_call(Call& call, Json& body, HostedModels::Use use);
 
@@ -150,7 +153,7 @@ class Server final : HttpHandler, Client {
   std::map<uint64_t, std::shared_ptr<Call>> calls_;
 
   std::mutex prepare_mutex_;
-  Queue to_prepare_, slow_;
+  Queue to_prepare_, slow_, long_;
   int64_t preparing_ = 0;
   bool prepare_ends_ = false;
 

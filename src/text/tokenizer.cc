@@ -104,11 +104,11 @@ Status FolderTokenizer::resolve_ends() {
   return Status::ok();
 }
 
-Result<std::vector<int64_t>> FolderTokenizer::encode(std::string_view text, bool add_special_tokens,
-                                                     char32_t mark) const {
+Result<std::vector<int64_t>> FolderTokenizer::encode(std::string_view text, bool add_special_tokens, char32_t mark,
+                                                     int64_t most) const {
   const Stop when(thread_flag_or(*interrupt_));
-  if (!add_special_tokens || !ends_) return model_->encode(text, add_special_tokens, mark, when);
-  Result<std::vector<int64_t>> ids = model_->encode(text, false, mark, when);
+  if (!add_special_tokens || !ends_) return model_->encode(text, add_special_tokens, mark, most, when);
+  Result<std::vector<int64_t>> ids = model_->encode(text, false, mark, most, when);
   if (!ids.is_ok()) return ids;
   ids->insert(ids->begin(), ends_->first.begin(), ends_->first.end());
   ids->insert(ids->end(), ends_->last.begin(), ends_->last.end());
@@ -120,7 +120,7 @@ Result<EncodedTexts> FolderTokenizer::encode_texts(std::span<const std::string_v
   if (!ends_) return model_->encode_texts(texts, most, config_.cuts_left, when);
   std::vector<std::vector<int64_t>> plain;
   for (const std::string_view text : texts) {
-    Result<std::vector<int64_t>> ids = model_->encode(text, false, 0, when);
+    Result<std::vector<int64_t>> ids = model_->encode(text, false, 0, config_.cuts_left ? 0 : most, when);
     if (!ids.is_ok()) return ids.status();
     plain.push_back(std::move(*ids));
   }
@@ -129,11 +129,11 @@ Result<EncodedTexts> FolderTokenizer::encode_texts(std::span<const std::string_v
 
 Result<EncodedTexts> TokenizerModel::encode_texts(std::span<const std::string_view> texts, int64_t most, bool cut_left,
                                                   const Stop& stop) const {
-  const Result<std::vector<int64_t>> nothing = encode("", true, 0, stop);
+  const Result<std::vector<int64_t>> nothing = encode("", true, 0, 0, stop);
   if (!nothing.is_ok()) return nothing.status();
   std::vector<std::vector<int64_t>> plain;
   for (const std::string_view text : texts) {
-    Result<std::vector<int64_t>> ids = encode(text, false, 0, stop);
+    Result<std::vector<int64_t>> ids = encode(text, false, 0, cut_left ? 0 : most, stop);
     if (!ids.is_ok()) return ids.status();
     plain.push_back(std::move(*ids));
   }
@@ -173,13 +173,14 @@ Result<EncodedTexts> join_texts(std::vector<std::vector<int64_t>> texts, const T
   return joined;
 }
 
-Result<std::vector<int64_t>> FolderTokenizer::encode_plain(std::string_view text, bool add_special_tokens) const {
+Result<std::vector<int64_t>> FolderTokenizer::encode_plain(std::string_view text, bool add_special_tokens,
+                                                           int64_t most) const {
   const Result<char32_t> mark = free_mark(text);
   if (!mark.is_ok()) return mark.status();
   const Result<std::string> broken = break_special(text, *mark);
   if (!broken.is_ok()) return broken.status();
   const bool same = broken->size() == text.size();
-  return encode(same ? text : std::string_view(*broken), add_special_tokens, same ? 0 : *mark);
+  return encode(same ? text : std::string_view(*broken), add_special_tokens, same ? 0 : *mark, most);
 }
 
 // Noncharacters, which no text is meant to have, and normalizers leave alone.

@@ -41,10 +41,14 @@ class FolderTokenizer {
   // Errors: invalid UTF-8; a text that the model of tokenizer.json cannot express (no unknown token), or on which its
   // regular expression gives up or takes too long; a tokenizer.json whose rules could make far more of the text than it
   // has bytes.
-  // `mark`: a character that is left out of the text once special tokens were looked for in it; 0: none.
-  Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens, char32_t mark = 0) const;
+  // `mark`: a character that is left out of the text once special tokens were looked for in it; 0: none. `most`: of
+  // more ids than that at least one more is given, and the others may be left out; 0: all are given.
+  Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens, char32_t mark = 0,
+                                      int64_t most = 0) const;
   // The same, where the text of special tokens is text as any other.
-  Result<std::vector<int64_t>> encode_plain(std::string_view text, bool add_special_tokens) const;
+  Result<std::vector<int64_t>> encode_plain(std::string_view text, bool add_special_tokens, int64_t most = 0) const;
+  // How many bytes of a text one token stands for at most; 0: it is not known.
+  int64_t longest_token() const { return model_->longest_token(); }
   // Texts that become ordinary tokens beside others that do not, in one text: break_special() of the former, with a
   // mark that free_mark() finds, then encode() with it. A character that `text` does not have. Error: there is none.
   static Result<char32_t> free_mark(std::string_view text);
