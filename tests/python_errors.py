@@ -29,7 +29,7 @@ class ErrorsTest(PythonTest):
                             ("no tokenizer.json", lambda: self.model.decode([1])),
                             ("no tokenizer.json", lambda: self.model.encode_chat([{"role": "user", "content": "x"}])),
                             ("id -1, outside the vocabulary", lambda: self.model.generate([-1])),
-                            ("the prompt is empty", lambda: self.model.generate([])), ("does not fit the context", lambda: self.model.generate([1] * 1000)),
+                            ("the prompt is empty", lambda: self.model.generate([])), ("maximum context length", lambda: self.model.generate([1] * 1000)),
                             ("top_p", lambda: self.model.generate([1], top_p=2)),
                             ("naive mode cannot rewind", lambda: situ.load(self.path, naive=True).session().rewind(0))):
             with self.subTest(words), self.assertRaisesRegex(situ.SituError, re.escape(words)) as caught:

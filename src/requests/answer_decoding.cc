@@ -103,9 +103,9 @@ void AnswerDecoding::guess(Branch& b) {
   const std::span<const int64_t> ids = b.answer.ids();
   const int64_t length = b.strand.length();
   const bool few = !b.draft || served_.running + std::ssize(branches_) - 1 <= kMostAnswersOfDraft;
-  const int64_t most =
-      std::min({b.count.now(), std::min(served_.context_length - length, b.answer.left()) - 1,
-                served_.most_guesses(length), served_.rows_of_one() - 1, no_guesses_ || !few || b.answer.slow() ? int64_t{0} : guesses_});
+  const int64_t most = std::min({b.count.now(), std::min(served_.context_length - length, b.answer.left()) - 1,
+                                 served_.most_guesses(length), served_.rows_of_one() - 1,
+                                 no_guesses_ || !few || b.answer.slow() ? int64_t{0} : guesses_});
   std::span<const int64_t> guess;
   if (b.draft) {
     if (b.draft->at_work()) return;

@@ -25,8 +25,6 @@ constexpr auto kTick = std::chrono::milliseconds(100);
 constexpr const char* kJson = "application/json";
 constexpr int64_t kDraftTokens = 4;  // as many as `situ run --draft` asks for
 constexpr const char* kRetrySeconds = "1";
-constexpr size_t kLongBody = 256 << 10;  // bytes, from which on others do not wait for it
-constexpr int64_t kTokenising = 100;     // bytes of memory for each byte of a text that becomes tokens
 
 bool is_request_id(std::string_view id) {
   return !id.empty() && id.size() <= 64 && std::all_of(id.begin(), id.end(), [](unsigned char c) {
@@ -418,42 +416,6 @@ bool Server::is_busy(const Hosted& hosted) {
   int64_t all = 0;
   for (const Hosted& h : models_.all()) all += queued(impl_of(*h.model));
   return own.waiting >= own.room() && all >= options_.queue;
-}
-
-MediaFiles Server::files_of(const Call& call) {
-  return MediaFiles(options_.media_path, [this, id = call.id](int64_t bytes) { return http_->take(id, bytes); });
-}
-
-std::optional<Refusal> Server::take_media(Call& call, const Json& body, MediaFiles& files) {
-  const OrRefusal<int64_t> media = bytes_of_media(body, options_.limits, files);
-  if (const Refusal* f = std::get_if<Refusal>(&media)) return *f;
-  if (http_->take(call.id, std::get<int64_t>(media))) return std::nullopt;
-  return Refusal{Kind::kBusy, "", "no memory is left now (--media-memory) for what the images and sounds become"};
-}
-
-// Of all strings, but for files in base64, which take_media counts.
-static int64_t bytes_of_texts(const Json& value) {
-  if (value.is_string()) {
-    const std::string& text = value.get_ref<const std::string&>();
-    return text.starts_with("data:") ? 0 : std::ssize(text);
-  }
-  int64_t bytes = 0;
-  if (value.is_structured())
-    for (const auto& [name, part] : value.items())
-      if (name != "input_audio") bytes += bytes_of_texts(part);
-  return bytes;
-}
-
-std::optional<Refusal> Server::take_texts(Call& call, const Json& body, const Hosted& hosted) {
-  int64_t bytes = bytes_of_texts(body);
-  const Served& served = impl_of(*hosted.model);
-  const int64_t longest =
-      bytes > static_cast<int64_t>(kLongBody) && served.tokenizer ? served.tokenizer->longest_token() : 0;
-  if (longest > 0 && !(call.route->flags & RouteEntry::kSlow) && call.route->flags & RouteEntry::kLong)
-    bytes = std::min(bytes, served.context_length * longest);  // a longer prompt is refused before it becomes tokens
-  if (bytes <= static_cast<int64_t>(kLongBody) || http_->take(call.id, kTokenising * bytes)) return std::nullopt;
-  return Refusal{Kind::kBusy, "",
-                 "no memory is left now (--media-memory) for the tokens of a text of " + std::to_string(bytes) + " bytes"};
 }
 
 void Server::complete(Call& call, Route route) {

@@ -24,6 +24,8 @@
 
 namespace situ::serve {
 
+inline constexpr size_t kLongBody = 256 << 10;  // bytes, from which on others do not wait for it
+
 struct ServeOptions {
   std::string host;         // "": 127.0.0.1 and ::1
   std::optional<int> port;  // none: 8080, where there is no Unix socket

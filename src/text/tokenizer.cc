@@ -119,8 +119,9 @@ Result<EncodedTexts> FolderTokenizer::encode_texts(std::span<const std::string_v
   const Stop when(thread_flag_or(*interrupt_));
   if (!ends_) return model_->encode_texts(texts, most, config_.cuts_left, when);
   std::vector<std::vector<int64_t>> plain;
+  const int64_t wanted = config_.cuts_left || texts.size() > 1 ? 0 : most;  // of a pair the longer text is cut first
   for (const std::string_view text : texts) {
-    Result<std::vector<int64_t>> ids = model_->encode(text, false, 0, config_.cuts_left ? 0 : most, when);
+    Result<std::vector<int64_t>> ids = model_->encode(text, false, 0, wanted, when);
     if (!ids.is_ok()) return ids.status();
     plain.push_back(std::move(*ids));
   }
@@ -132,8 +133,9 @@ Result<EncodedTexts> TokenizerModel::encode_texts(std::span<const std::string_vi
   const Result<std::vector<int64_t>> nothing = encode("", true, 0, 0, stop);
   if (!nothing.is_ok()) return nothing.status();
   std::vector<std::vector<int64_t>> plain;
+  const int64_t wanted = cut_left || texts.size() > 1 ? 0 : most;
   for (const std::string_view text : texts) {
-    Result<std::vector<int64_t>> ids = encode(text, false, 0, cut_left ? 0 : most, stop);
+    Result<std::vector<int64_t>> ids = encode(text, false, 0, wanted, stop);
     if (!ids.is_ok()) return ids.status();
     plain.push_back(std::move(*ids));
   }

@@ -235,8 +235,10 @@ fn encode_texts(
     if most > 0 && most < added {
         return Err(format!("at most {most} tokens, and {added} are added to every text"));
     }
-    // More of one text than of both is never kept.
-    limits::set_wanted_tokens((most > 0).then_some((most.saturating_add(1), direction)));
+    // More than `most` tokens of a text are never kept. Of a pair the longer text is cut first, so that both lengths are
+    // wanted.
+    let stops = most > 0 && second.is_none();
+    limits::set_wanted_tokens(stops.then_some((most.saturating_add(1), direction)));
     let plain = |text: String| {
         limits::begin_text(text.len());
         tokenizer.encode_fast(text, false).map_err(|e| e.to_string())
