@@ -44,7 +44,7 @@ struct PullOptions {
   bool offline = false;               // no request at all
   std::vector<std::string> variants;  // as LoadOptions::variants; excludes the name's VARIANT
   std::vector<std::string> files;     // patterns such as "*.json": these files alone, and no model is chosen
-  std::function<void(const std::string& line)> note;             // what will be fetched, before it is
+  std::function<void(const std::string& line)> note;          // what will be fetched, before it is
   std::function<bool(int64_t done, int64_t total)> progress;  // bytes, now and then; false ends it (kInterrupted)
 };
 struct Pulled {

@@ -34,7 +34,8 @@ class DownloadLine {
     std::string text = megabytes(static_cast<double>(done)) + " of " + megabytes(static_cast<double>(total));
     if (rate > 0) {
       text += ", " + megabytes(rate) + "/s";
-      if (done < total) text += ", " + std::to_string(static_cast<int64_t>(static_cast<double>(total - done) / rate) + 1) + " s left";
+      if (done < total)
+        text += ", " + std::to_string(static_cast<int64_t>(static_cast<double>(total - done) / rate) + 1) + " s left";
     }
     if (terminal_)
       std::fprintf(stderr, "\r\033[K%s%s", over ? "" : text.c_str(), over ? "" : " ");
@@ -52,8 +53,8 @@ class DownloadLine {
 }  // namespace
 
 void add_offline_option(CLI::App& command) {
-  command.add_flag_callback("--offline", [] { setenv("HF_HUB_OFFLINE", "1", 1); },
-                            "Ask no hub: a model by name has to be in the cache");
+  command.add_flag_callback(
+      "--offline", [] { setenv("HF_HUB_OFFLINE", "1", 1); }, "Ask no hub: a model by name has to be in the cache");
 }
 
 PullOptions shown_pull(bool ask) {

@@ -10,7 +10,8 @@ namespace situ::cli {
 
 void add_pull_options(CLI::App& command, PullArguments& a) {
   command.add_option("name", a.model, "ORG/REPO[@REV][:VARIANT], or a short name")->required();
-  repeated(command.add_option("--file", a.files, "Fetch the files that the pattern matches, and no others (may be repeated)"),
+  repeated(command.add_option("--file", a.files,
+                              "Fetch the files that the pattern matches, and no others (may be repeated)"),
            "GLOB");
 }
 

@@ -22,8 +22,8 @@ std::string repository_of(const std::string& typed) {
 }  // namespace
 
 int find_served(ServeArguments& a) {
-  std::map<std::string, std::string> paths;                   // by what was typed
-  std::map<std::string, std::vector<std::string>> variants;   // by path
+  std::map<std::string, std::string> paths;                  // by what was typed
+  std::map<std::string, std::vector<std::string>> variants;  // by path
   std::map<std::string, int> repositories;
   const auto find = [&](LoadArguments& model) {
     const std::string typed = model.model;
@@ -59,7 +59,8 @@ int find_served(ServeArguments& a) {
   a.models = std::move(still);
   for (std::string& alias : a.aliases)
     if (const size_t sign = alias.find('='); sign != std::string::npos)
-      if (const auto path = paths.find(alias.substr(sign + 1)); path != paths.end()) alias = alias.substr(0, sign + 1) + path->second;
+      if (const auto path = paths.find(alias.substr(sign + 1)); path != paths.end())
+        alias = alias.substr(0, sign + 1) + path->second;
   return kDone;
 }
 

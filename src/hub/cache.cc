@@ -145,7 +145,8 @@ Status RepositoryCache::write_tree(const std::string& commit, const HubFiles& fi
     if (!f.xet_hash.empty()) info["xet_hash"] = f.xet_hash;
   }
   const TreeJson json{{"format_version", kTreeFormat}, {"files", list}};
-  return write_whole(folder_ / "trees" / (commit + ".json"), json.dump(2, ' ', false, TreeJson::error_handler_t::replace));
+  return write_whole(folder_ / "trees" / (commit + ".json"),
+                     json.dump(2, ' ', false, TreeJson::error_handler_t::replace));
 }
 
 HubFiles RepositoryCache::walk(const std::string& commit) const {

@@ -30,9 +30,11 @@ Result<std::string> good_token(std::string token, const std::string& where) {
 }
 
 Result<std::string> token_of_environment() {
-  if (const char* token = std::getenv("HF_TOKEN"); token != nullptr && *token != 0) return good_token(token, "HF_TOKEN");
+  if (const char* token = std::getenv("HF_TOKEN"); token != nullptr && *token != 0)
+    return good_token(token, "HF_TOKEN");
   const char* named = std::getenv("HF_TOKEN_PATH");
-  const std::filesystem::path file = named != nullptr && *named != 0 ? std::filesystem::path(named) : hub_home() / "token";
+  const std::filesystem::path file =
+      named != nullptr && *named != 0 ? std::filesystem::path(named) : hub_home() / "token";
   std::error_code none;
   if (!std::filesystem::is_regular_file(file, none)) return std::string();
   std::ifstream in(file, std::ios::binary);
@@ -125,11 +127,13 @@ Result<HubAnswer> HubClient::follow(const char* method, std::string url, uint64_
   }
 }
 
-Result<HubAnswer> HubClient::ask(const char* method, const std::string& url, uint64_t from, const std::string& what) const {
+Result<HubAnswer> HubClient::ask(const char* method, const std::string& url, uint64_t from,
+                                 const std::string& what) const {
   for (Attempts attempts;;) {
     Result<HubAnswer> answer = follow(method, url, from);
     if (!answer.is_ok()) {
-      if (answer.status().code() != Code::kInternal || !attempts.pause()) return one_line(answer.status().with_context(what));
+      if (answer.status().code() != Code::kInternal || !attempts.pause())
+        return one_line(answer.status().with_context(what));
       continue;
     }
     if (!fails_for_a_while(answer->status())) return answer;

@@ -64,7 +64,8 @@ class PartFile {
     std::vector<char> piece(kPiece);
     for (ssize_t size; (size = pread(out_.number(), piece.data(), piece.size(), have_)) != 0;) {
       if (size < 0 && errno == EINTR) continue;
-      if (size < 0) return Status::error(path_.string() + ": cannot be read: " + std::generic_category().message(errno));
+      if (size < 0)
+        return Status::error(path_.string() + ": cannot be read: " + std::generic_category().message(errno));
       digest_.add(piece.data(), static_cast<size_t>(size));
       have_ += size;
     }
@@ -122,8 +123,8 @@ Status take_answer(const Fetching& to, const std::string& path, const HubFile& f
   SITU_RETURN_IF_ERROR(check_status(to.client, to.name, *answer, path));
   if (answer->status() != 200 && answer->status() != 206)
     return Status::error(what + ": the hub answers " + std::to_string(answer->status()));
-  const bool goes_on = answer->status() == 206 &&
-                       answer->header("content-range").starts_with("bytes " + std::to_string(from) + "-");
+  const bool goes_on =
+      answer->status() == 206 && answer->header("content-range").starts_with("bytes " + std::to_string(from) + "-");
   if (from > 0 && !goes_on) SITU_RETURN_IF_ERROR(forget());
   std::vector<char> piece(kPiece);
   for (;;) {

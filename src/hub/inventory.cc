@@ -24,8 +24,8 @@ constexpr std::string_view kModels = "models--";
 
 // $XDG_STATE_HOME/situ/pulled, a folder a line; "": there is no home.
 fs::path pulled_file() {
-  for (const auto& [name, below] : {std::pair<const char*, const char*>{"XDG_STATE_HOME", "situ/pulled"},
-                                    {"HOME", ".local/state/situ/pulled"}})
+  for (const auto& [name, below] :
+       {std::pair<const char*, const char*>{"XDG_STATE_HOME", "situ/pulled"}, {"HOME", ".local/state/situ/pulled"}})
     if (const char* value = std::getenv(name); value != nullptr && value[0] == '/') return fs::path(value) / below;
   return {};
 }
@@ -172,9 +172,11 @@ void prune_repository(const fs::path& repository) {
       continue;
     }
     std::error_code unreadable;
-    for (fs::recursive_directory_iterator f(it->path(), unreadable), last; !unreadable && f != last; f.increment(unreadable)) {
+    for (fs::recursive_directory_iterator f(it->path(), unreadable), last; !unreadable && f != last;
+         f.increment(unreadable)) {
       std::error_code none;
-      if (f->is_symlink(none)) linked.insert((f->path().parent_path() / fs::read_symlink(f->path(), none)).lexically_normal());
+      if (f->is_symlink(none))
+        linked.insert((f->path().parent_path() / fs::read_symlink(f->path(), none)).lexically_normal());
     }
   }
   for (fs::directory_iterator it(repository / "blobs", error), end; !error && it != end; it.increment(error))
@@ -220,7 +222,8 @@ Status remove_model(const std::string& repository, bool force) {
   if (!fs::is_directory(folder, none) || fs::is_symlink(folder, none))
     return Status::error(Code::kInvalidArgument, repository + ": is not in " + hub_cache().string());
   if (!force && pulled_folders().count(folder.string()) == 0)
-    return Status::error(Code::kInvalidArgument, repository + ": was fetched by another program; --force removes it all the same");
+    return Status::error(Code::kInvalidArgument,
+                         repository + ": was fetched by another program; --force removes it all the same");
   return remove_folder(folder);
 }
 

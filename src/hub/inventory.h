@@ -15,7 +15,7 @@ struct CachedModel {
   std::filesystem::path path;  // the snapshot of main, or the newest
   int64_t bytes = 0;           // on disk, of all its commits
   std::vector<std::string> variants;
-  std::string kind;  // FolderChoice::kind; "": no choice can be made
+  std::string kind;   // FolderChoice::kind; "": no choice can be made
   bool ours = false;  // situ itself pulled all of it
 };
 
@@ -33,8 +33,8 @@ struct Pruned {
   int64_t bytes = 0;
   std::vector<std::string> models;  // that are gone as a whole
 };
-// Removes parts of downloads, and commits that no revision names any more; with `to`, then whole models, those that were
-// not used longest first, until the rest takes at most so many bytes. `force`: of what others fetched, too.
+// Removes parts of downloads, and commits that no revision names any more; with `to`, then whole models, those that
+// were not used longest first, until the rest takes at most so many bytes. `force`: of what others fetched, too.
 Result<Pruned> prune_cache(std::optional<int64_t> to, bool force);
 
 }  // namespace situ::hub

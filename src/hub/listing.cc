@@ -87,14 +87,14 @@ Status check_status(const HubClient& client, const ModelName& name, const HubAns
     return refuse("the repository is gated: ask for access at " + page + ", and give a token of yours in HF_TOKEN");
   if (code == "RepoNotFound" || status == 401 || status == 404)
     return refuse(std::string("there is no such repository, or it is private: ") +
-                  (client.has_token() ? "the token of HF_TOKEN cannot read it" : "a token goes into HF_TOKEN") + " (" + page + ")");
+                  (client.has_token() ? "the token of HF_TOKEN cannot read it" : "a token goes into HF_TOKEN") + " (" +
+                  page + ")");
   return Status::error(name.repository + ": the hub answers " + std::to_string(status));
 }
 
 Result<std::string> ask_commit(const HubClient& client, const ModelName& name) {
   if (is_hex(name.revision, 40)) return name.revision;
-  Result<HubAnswer> answer =
-      client.get(api(client, name) + "/revision/" + encode(name.revision), 0, name.repository);
+  Result<HubAnswer> answer = client.get(api(client, name) + "/revision/" + encode(name.revision), 0, name.repository);
   if (!answer.is_ok()) return answer.status();
   const Result<HubJson> json = json_answer(client, name, *answer);
   if (!json.is_ok()) return json.status();
@@ -107,14 +107,16 @@ Result<HubFiles> ask_files(const HubClient& client, const ModelName& name, const
   HubFiles files;
   std::string url = api(client, name) + "/tree/" + commit + "?recursive=true&expand=false";
   for (size_t page = 0; !url.empty(); ++page) {
-    if (page == kMostPages) return untrusted(name.repository, "more than " + std::to_string(kMostPages) + " pages of files");
+    if (page == kMostPages)
+      return untrusted(name.repository, "more than " + std::to_string(kMostPages) + " pages of files");
     Result<HubAnswer> answer = client.get(url, 0, name.repository);
     if (!answer.is_ok()) return answer.status();
     const Result<HubJson> json = json_answer(client, name, *answer);
     if (!json.is_ok()) return json.status();
     if (!json->is_array()) return untrusted(name.repository, "files that are no list");
     for (const HubJson& entry : *json) SITU_RETURN_IF_ERROR(take_entry(name.repository, entry, &files));
-    if (files.size() > kMostFiles) return untrusted(name.repository, "more than " + std::to_string(kMostFiles) + " files");
+    if (files.size() > kMostFiles)
+      return untrusted(name.repository, "more than " + std::to_string(kMostFiles) + " files");
     const std::string next = next_page(answer->header("link"));
     if (next.empty()) break;
     Result<std::string> joined = join_url(answer->url(), next);
@@ -126,7 +128,8 @@ Result<HubFiles> ask_files(const HubClient& client, const ModelName& name, const
   return files;
 }
 
-std::string file_url(const HubClient& client, const ModelName& name, const std::string& commit, const std::string& path) {
+std::string file_url(const HubClient& client, const ModelName& name, const std::string& commit,
+                     const std::string& path) {
   return client.endpoint() + "/" + encode(name.repository, "/") + "/resolve/" + commit + "/" + encode(path, "/");
 }
 

@@ -17,7 +17,8 @@ Result<HubFiles> ask_files(const HubClient& client, const ModelName& name, const
 Status check_digest(const HubClient& client, const ModelName& name, const std::string& commit, const std::string& path,
                     const HubFile& file);
 // "ENDPOINT/ORG/REPO/resolve/COMMIT/PATH".
-std::string file_url(const HubClient& client, const ModelName& name, const std::string& commit, const std::string& path);
+std::string file_url(const HubClient& client, const ModelName& name, const std::string& commit,
+                     const std::string& path);
 // What a status other than 200 means; ok for 200 and 206. `path`: "" or a file's.
 Status check_status(const HubClient& client, const ModelName& name, const HubAnswer& answer, const std::string& path);
 

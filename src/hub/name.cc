@@ -71,7 +71,8 @@ Result<std::optional<ModelName>> parse_name(const std::string& text) {
   }
   name.repository = rest;
   if (!is_revision(name.revision))
-    return bad(text, "the revision '" + name.revision + "' is made of letters, digits, '.', '_', '-' and '/', without '..'");
+    return bad(text,
+               "the revision '" + name.revision + "' is made of letters, digits, '.', '_', '-' and '/', without '..'");
   if (colon != std::string::npos && !is_inner_path(name.variant))
     return bad(text, "the variant '" + name.variant + "' is a precision (q4), a folder or a graph of the repository");
   return std::optional<ModelName>(name);

@@ -154,7 +154,8 @@ class Puller {
     for (const auto& [path, file] : files)
       for (std::string parent = parent_of(path); !parent.empty(); parent = parent_of(parent))
         if (files.count(parent) != 0)
-          return Status::error(Code::kBadFile, name_.repository + ": the hub says that '" + parent + "' is a file and a folder");
+          return Status::error(Code::kBadFile,
+                               name_.repository + ": the hub says that '" + parent + "' is a file and a folder");
     return Status::ok();
   }
 
@@ -248,8 +249,8 @@ class Puller {
       lacking += cache_.has(commit_, path, files_[path].size) ? 0 : 1;
     }
     if (lacking == 0 || !options_.note) return;
-    std::string text = name_.repository + ": " + (choice.label.empty() ? "" : choice.label + ", ") + std::to_string(paths.size()) +
-                       (paths.size() == 1 ? " file, " : " files, ") + amount(bytes);
+    std::string text = name_.repository + ": " + (choice.label.empty() ? "" : choice.label + ", ") +
+                       std::to_string(paths.size()) + (paths.size() == 1 ? " file, " : " files, ") + amount(bytes);
     std::string others;
     for (const FolderChoice::Other& o : choice.others)
       others += (others.empty() ? " (others: " : ", ") + (o.label.empty() ? "/" : o.label) + " " + amount(o.bytes);
@@ -265,7 +266,8 @@ class Puller {
         paths.push_back(f.path);
     }
     if (paths.empty())
-      return Status::error(Code::kInvalidArgument, name_.repository + ": --file " + options_.files[0] + " is none of its files");
+      return Status::error(Code::kInvalidArgument,
+                           name_.repository + ": --file " + options_.files[0] + " is none of its files");
     if (client != nullptr) {
       note({}, paths);
       SITU_RETURN_IF_ERROR(fetch(*client, paths));

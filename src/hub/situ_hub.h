@@ -25,8 +25,8 @@ int situ_hub_send(const char* method, const char* url, const char* token, uint64
 int situ_hub_status(const situ_hub_answer* answer);
 /* The bytes of the header's value, which is written where they fit into `room`; 0: there is none. */
 size_t situ_hub_header(const situ_hub_answer* answer, const char* name, char* to, size_t room);
-/* The next bytes of the body; *size 0: it is over. Error: the connection broke, or the body was cut or takes longer than
- * two minutes. */
+/* The next bytes of the body; *size 0: it is over. Error: the connection broke, or the body was cut or takes longer
+ * than two minutes. */
 int situ_hub_read(situ_hub_answer* answer, char* to, size_t room, size_t* size, situ_hub_text* error);
 void situ_hub_free(situ_hub_answer* answer);
 

@@ -16,9 +16,7 @@ std::string small(std::string_view text) {
   return made;
 }
 
-bool begins(std::string_view url, std::string_view scheme) {
-  return small(url.substr(0, scheme.size())) == scheme;
-}
+bool begins(std::string_view url, std::string_view scheme) { return small(url.substr(0, scheme.size())) == scheme; }
 
 // "host:port" of an address.
 std::string_view authority_of(std::string_view url) {
@@ -40,7 +38,8 @@ Status check_url(std::string_view url) {
   };
   if (!begins(url, kHttp) && !begins(url, kHttps)) return refuse("is no address of http or https");
   const auto bad = [](char c) {
-    return static_cast<uint8_t>(c) <= ' ' || static_cast<uint8_t>(c) >= 0x7F || c == '\\' || c == '"' || c == '<' || c == '>';
+    return static_cast<uint8_t>(c) <= ' ' || static_cast<uint8_t>(c) >= 0x7F || c == '\\' || c == '"' || c == '<' ||
+           c == '>';
   };
   if (std::any_of(url.begin(), url.end(), bad)) return refuse("holds a character that addresses do not have");
   const std::string_view authority = authority_of(url);
@@ -87,9 +86,9 @@ Result<std::string> join_url(std::string_view url, std::string_view location) {
   else if (location.find(':') < location.find_first_of("/?#"))
     return check_url(location);  // another scheme
   else
-    made = path == std::string_view::npos ? std::string(root) + "/" + std::string(location)
-                                          : std::string(url.substr(0, url.find_last_of('/', url.find_first_of("?#")) + 1)) +
-                                                std::string(location);
+    made = path == std::string_view::npos
+               ? std::string(root) + "/" + std::string(location)
+               : std::string(url.substr(0, url.find_last_of('/', url.find_first_of("?#")) + 1)) + std::string(location);
   SITU_RETURN_IF_ERROR(check_url(made));
   return made;
 }

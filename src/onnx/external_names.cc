@@ -15,7 +15,7 @@ class Finder {
  public:
   void model(std::string_view bytes) {
     each(bytes, "model", [&](WireReader& r) {
-      if (r.tag() == 7) return graph(r.bytes(), 0);  // ModelProto.graph
+      if (r.tag() == 7) return graph(r.bytes(), 0);         // ModelProto.graph
       if (r.tag() == 25) return nodes_of(r.bytes(), 7, 0);  // ModelProto.functions, FunctionProto.node
       r.skip();
     });
@@ -32,7 +32,8 @@ class Finder {
   }
 
   void graph(std::string_view bytes, int depth) {
-    if (depth > kMostNested) throw onnx::ImportError("graphs are nested more than " + std::to_string(kMostNested) + " deep");
+    if (depth > kMostNested)
+      throw onnx::ImportError("graphs are nested more than " + std::to_string(kMostNested) + " deep");
     each(bytes, "graph", [&](WireReader& r) {
       if (r.tag() == 1) return node(r.bytes(), depth);
       if (r.tag() == 5) return tensor(r.bytes());
@@ -85,7 +86,8 @@ Result<std::set<std::string>> external_names(const std::filesystem::path& file) 
   if (!mapped.is_ok()) return mapped.status().with_context(file.string());
   Finder finder;
   try {
-    finder.model(std::string_view(reinterpret_cast<const char*>((*mapped)->data), static_cast<size_t>((*mapped)->size)));
+    finder.model(
+        std::string_view(reinterpret_cast<const char*>((*mapped)->data), static_cast<size_t>((*mapped)->size)));
   } catch (const onnx::ImportError& e) {
     return Status::error(e.code(), file.string() + ": " + e.message());
   }

@@ -13,20 +13,20 @@ namespace {
 
 using ListingJson = nlohmann::json;
 
-constexpr double kSmaller4 = 0.9, kSmaller8 = 0.7;   // of fp16, of fp32
-constexpr int64_t kPlainEncoder = 1'000'000'000;     // bytes up to which an encoder of pictures stays as it is
+constexpr double kSmaller4 = 0.9, kSmaller8 = 0.7;  // of fp16, of fp32
+constexpr int64_t kPlainEncoder = 1'000'000'000;    // bytes up to which an encoder of pictures stays as it is
 const std::vector<std::string> kOfDecoders{"q4", "q4f16", "quantized", "uint8", "int8", "fp16", "fp32"};
 // Parts that choose for themselves: what a table of embeddings or an encoder of pictures loses, others do not.
 const std::vector<std::string> kOwnChoice{"embed_tokens", "vision_encoder", "audio_encoder"};
-const std::set<std::string> kOtherDevices{"cuda",     "gpu",    "webgpu",        "dml",      "directml", "qnn", "npu",
-                                          "hybrid",   "rocm",   "migraphx",      "vitisai",  "ryzenai",  "coreml",
-                                          "openvino", "trtrtx", "nvtensorrtrtx", "tensorrt", "webnn"};
+const std::set<std::string> kOtherDevices{"cuda",   "gpu",      "webgpu", "dml",           "directml", "qnn",
+                                          "npu",    "hybrid",   "rocm",   "migraphx",      "vitisai",  "ryzenai",
+                                          "coreml", "openvino", "trtrtx", "nvtensorrtrtx", "tensorrt", "webnn"};
 
 bool holds(const std::vector<std::string>& list, const std::string& text) {
   return std::find(list.begin(), list.end(), text) != list.end();
 }
 
-std::set<std::string> words_of(const std::string& text) {
+std::set<std::string> name_words(const std::string& text) {
   std::set<std::string> words;
   std::string word;
   for (const char c : text + "/") {
@@ -39,7 +39,7 @@ std::set<std::string> words_of(const std::string& text) {
   return words;
 }
 
-ListingJson json_of(const FolderListing& listing, const std::string& path) {
+ListingJson listed_json(const FolderListing& listing, const std::string& path) {
   const auto found = listing.texts.find(path);
   ListingJson json = found == listing.texts.end() ? ListingJson() : ListingJson::parse(found->second, nullptr, false);
   return json.is_object() ? json : ListingJson::object();
@@ -69,7 +69,7 @@ void add_providers(const ListingJson& json, std::set<std::string>* words) {
   for (const auto& [key, value] : json.items()) {
     if (key == "provider_options" && value.is_array())
       for (const ListingJson& provider : value)
-        for (const auto& each : provider.items()) words->merge(words_of(each.key()));
+        for (const auto& each : provider.items()) words->merge(name_words(each.key()));
     if (value.is_structured()) add_providers(value, words);
   }
 }
@@ -110,7 +110,7 @@ class ModelChooser {
       if (path.substr(slash == std::string::npos ? 0 : slash + 1) != "genai_config.json") continue;
       BuilderUnit unit;
       unit.folder = slash == std::string::npos ? "" : path.substr(0, slash);
-      const ListingJson json = json_of(listing_, path);
+      const ListingJson json = listed_json(listing_, path);
       const auto model = json.find("model");
       if (model == json.end() || !model->is_object() || !model->contains("decoder")) continue;
       bool whole = true;
@@ -119,12 +119,13 @@ class ModelChooser {
         if (of == model->end() || !of->is_object()) continue;
         const auto name = of->find("filename");
         const std::string usual = std::string(part) == "decoder" ? "model.onnx" : std::string(part) + ".onnx";
-        const std::string file = in_folder(unit.folder, name != of->end() && name->is_string() ? name->get<std::string>() : usual);
+        const std::string file =
+            in_folder(unit.folder, name != of->end() && name->is_string() ? name->get<std::string>() : usual);
         whole = whole && names_.count(file) != 0;
         unit.graphs.push_back(file);
       }
       if (!whole) continue;
-      std::set<std::string> words = words_of(unit.folder + "/" + listing_.name);
+      std::set<std::string> words = name_words(unit.folder + "/" + listing_.name);
       const bool int4 = words.count("int4") != 0, cpu = words.count("cpu") != 0;
       const bool fast = unit.folder.find("acc-level-4") != std::string::npos;
       unit.rank = cpu && int4 && fast ? 0 : cpu && int4 ? 1 : cpu ? 2 : 3;
@@ -157,7 +158,8 @@ class ModelChooser {
     const auto version = [](const std::string& folder) -> std::pair<std::string, int> {
       const size_t slash = folder.rfind('/');
       const std::string last = folder.substr(slash == std::string::npos ? 0 : slash + 1);
-      if (last.size() < 2 || last.size() > 6 || last[0] != 'v' || last.find_first_not_of("0123456789", 1) != std::string::npos)
+      if (last.size() < 2 || last.size() > 6 || last[0] != 'v' ||
+          last.find_first_not_of("0123456789", 1) != std::string::npos)
         return {"", -1};
       return {folder.substr(0, folder.size() - last.size()), std::stoi(last.substr(1))};
     };
@@ -248,8 +250,8 @@ class ModelChooser {
   }
 
   struct Opened {
-    std::vector<std::string> graphs;    // by their paths in the listing
-    std::vector<std::string> followers; // without those that choose for themselves
+    std::vector<std::string> graphs;     // by their paths in the listing
+    std::vector<std::string> followers;  // without those that choose for themselves
   };
 
   Result<Opened> open(const std::string& folder, const std::vector<std::string>& pins) const {
@@ -292,7 +294,8 @@ class ModelChooser {
   }
 
   // The precision of a part that chooses for itself: "graph=variant", or "" where it has one only.
-  std::string own_choice(const std::string& graph, const std::map<std::string, std::vector<std::filesystem::path>>& variants,
+  std::string own_choice(const std::string& graph,
+                         const std::map<std::string, std::vector<std::filesystem::path>>& variants,
                          const std::string& folder) const {
     std::map<std::string, int64_t> sizes;
     for (const auto& [variant, paths] : variants) sizes[variant] = bytes_of({in_folder(folder, paths[0].string())});
@@ -305,7 +308,8 @@ class ModelChooser {
     }
     std::string best;
     for (const std::string& name : kOfDecoders)
-      if (sizes.count(name) != 0 && is_smaller(name, sizes[name], fp16, fp32) && (best.empty() || sizes[name] < sizes[best]))
+      if (sizes.count(name) != 0 && is_smaller(name, sizes[name], fp16, fp32) &&
+          (best.empty() || sizes[name] < sizes[best]))
         best = name;
     if (best.empty()) best = sizes.begin()->first;
     return graph + "=" + best;
@@ -313,8 +317,8 @@ class ModelChooser {
 
   bool generates_text(const std::string& folder) const {
     if (names_.count(in_folder(folder, "modules.json")) != 0 || names_.count("modules.json") != 0) return false;
-    ListingJson config = json_of(listing_, in_folder(folder, "config.json"));
-    if (config.empty()) config = json_of(listing_, "config.json");
+    ListingJson config = listed_json(listing_, in_folder(folder, "config.json"));
+    if (config.empty()) config = listed_json(listing_, "config.json");
     if (config.value("is_encoder_decoder", ListingJson(false)) == ListingJson(true)) return false;
     const ListingJson architectures = config.value("architectures", ListingJson::array());
     bool other = false;
@@ -327,11 +331,12 @@ class ModelChooser {
   }
 
   std::string kind_of(const std::string& folder, const GraphFiles& files) const {
-    const bool decoder = files.has("decoder_model_merged") || files.has("decoder_with_past_model") || files.has("decoder_model");
+    const bool decoder =
+        files.has("decoder_model_merged") || files.has("decoder_with_past_model") || files.has("decoder_model");
     if (files.has("encoder_model") && decoder) return "encoder-decoder";
     if (decoder || (!files.has("encoder_model") && generates_text(folder))) return "decoder";
     for (const std::string& path : {in_folder(folder, "config.json"), std::string("config.json")})
-      if (const ListingJson list = json_of(listing_, path).value("architectures", ListingJson()); list.is_array())
+      if (const ListingJson list = listed_json(listing_, path).value("architectures", ListingJson()); list.is_array())
         for (const ListingJson& a : list)
           if (a.is_string() && a.get<std::string>().ends_with("ForSequenceClassification")) return "cross-encoder";
     return "embeddings";

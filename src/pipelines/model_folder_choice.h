@@ -41,8 +41,8 @@ std::vector<std::string> processor_variants();
 // The paths of `listing` that are a graph with its data: the graph, and files whose names begin with its name.
 std::vector<const ListedFile*> graph_with_data(const FolderListing& listing, const std::string& graph);
 
-// `variant`: "", else a suffix (q4), a folder or a graph's path, in this order. `wanted`: LoadOptions::variants, which a
-// `variant` excludes. A folder with a genai_config.json whose graphs are there comes first, if it is not for another
+// `variant`: "", else a suffix (q4), a folder or a graph's path, in this order. `wanted`: LoadOptions::variants, which
+// a `variant` excludes. A folder with a genai_config.json whose graphs are there comes first, if it is not for another
 // device: rank int4 with acc-level-4, int4, cpu, the root. Else precisions in an order that depends on what the model
 // does; one counts only where it is whole and smaller. Errors: kUnsupportedModel: no graphs that can be opened;
 // kInvalidArgument: none of that name, or several are as good; with a reason for each whose advice is the name to type.

@@ -12,7 +12,8 @@ void remove_packs_of(const std::vector<std::filesystem::path>& files) {
   for (const std::filesystem::path& file : files) gone.push_back(identity_of(file.c_str()));
   std::error_code error;
   std::vector<std::filesystem::path> packs;
-  for (std::filesystem::directory_iterator it(pack_cache_folder(), error), end; !error && it != end; it.increment(error)) {
+  for (std::filesystem::directory_iterator it(pack_cache_folder(), error), end; !error && it != end;
+       it.increment(error)) {
     const auto pack = it->path().extension() == ".situpack" ? PackFile::open(it->path()) : nullptr;
     if (pack == nullptr) continue;
     const auto of = [&](const FileIdentity& source) {
