@@ -121,11 +121,11 @@ class Hub:
 
     TOKEN = "hf_" + "t" * 20
 
-    def __init__(self, context=None, store_context=None):
+    def __init__(self, context=None, plain_store=False):
         self.lock = threading.Lock()
         self.repositories, self.requests, self.troubles = {}, [], []
         self.page, self.ranges, self.etags, self.listed = 1000, True, {}, {}
-        self.hub, self.store = Server(self, "hub", self.serve, context), Server(self, "store", self.serve_store, store_context or context)
+        self.hub, self.store = Server(self, "hub", self.serve, context), Server(self, "store", self.serve_store, None if plain_store else context)
 
     def close(self):
         for server in (self.hub, self.store):

@@ -8,9 +8,14 @@ import fcntl
 import json
 import os
 import resource
+import shutil
 import signal
+import ssl
 import subprocess
 import textwrap
+import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import onnx
@@ -80,7 +85,7 @@ class PullTest(NamesTest):
     def test_pull_and_run(self):
         pulled = self.pull()
         self.assertEqual((pulled.code, pulled.out), (0, f"{self.snapshot}\n"), pulled)
-        self.assertRegex(pulled.err, rf"\Asitu: {NAME}: fp32, {len(self.files)} files, \d+ kB\n")
+        self.assertRegex(pulled.err, rf"\Asitu: {NAME}: fp32, {len(self.files)} files, [\d.]+ [kM]?B\n")
         self.assertEqual(files_of(self.snapshot), self.files)
         self.assertEqual((self.cache / "models--org--model" / "refs" / "main").read_text(), self.commit)
         self.assertEqual(os.readlink(self.snapshot / "model.onnx"), f"../../blobs/{sha256(self.files['model.onnx'])}")
@@ -116,7 +121,7 @@ class PullTest(NamesTest):
         self.assertEqual((run.returncode, run.stdout, self.hub.asked()), (0, self.answer, []), run.stderr)
 
     def test_what_is_no_name_is_no_request(self):
-        for text in ("no-such-model", "./org/model", "org/model/more", "/org/model", "org/", "/", "org/mo..del", "org/a--b", "-/x"):
+        for text in ("no-such-model", "./org/model", "org/model/more", "/org/model", "org/", "org/mo..del", "org/a--b", "-/x"):
             run = self.run_model(text) if text[0] != "-" else self.pull("./" + text)
             self.failed(run, 2, "no such file or folder")
         for text, word in ((f"{NAME}@../x", "revision"), (f"{NAME}@a b", "revision"), (f"{NAME}@", "revision"), (f"{NAME}:", "variant"), (f"{NAME}:../x", "variant"), (f"{NAME}@a:b\\c", "variant")):
@@ -299,7 +304,7 @@ class TroubleTest(NamesTest):
             request.answer(200, self.graph[:2000], Content_Length=str(len(self.graph)))
             request.wfile.flush()
             while not self.part.exists() or self.part.stat().st_size < 2000:
-                pass
+                time.sleep(0.01)
             stopped[0].kill()
             return True
 
@@ -317,7 +322,7 @@ class TroubleTest(NamesTest):
             request.answer(200, self.graph[:2000], Content_Length=str(len(self.graph)))
             request.wfile.flush()
             while not self.part.exists() or self.part.stat().st_size < 2000:
-                pass
+                time.sleep(0.01)
             process[0].send_signal(signal.SIGINT)
             process[0].wait()
             return True
@@ -433,13 +438,19 @@ class TroubleTest(NamesTest):
         self.nothing_written()
 
     def test_answers_that_are_not_to_be_trusted(self):
-        for path, etag in (("model.onnx", "../../../x"), ("model.onnx", "a" * 63), ("config.json", "x/../y")):
-            self.hub.etags = {path: etag}
-            self.failed(self.pull(), 2, path, "no digest")
-        self.hub.etags = {"config.json": "a" * 40}
-        self.failed(self.pull(), 2, "two digests")
-        self.hub.etags = {}
+        first = next(p for p in ("config.json", "model.onnx") if p in self.files)  # what is fetched first
+        for etag in ("../../../x", "a" * 63, "x/../y", ""):
+            self.hub.etags = {first: etag}
+            self.failed(self.pull(), 2, first, "no digest")
+            self.nothing_written()
+        self.hub.etags = {first: "a" * len(self.hub.repositories[NAME].digest(first))}
+        self.failed(self.pull(), 2, first, "two digests")
         self.nothing_written()
+        self.hub.etags = {"model.onnx": "../../../x"}
+        self.failed(self.pull(), 2, "model.onnx", "no digest")
+        self.assertFalse(self.blob.exists() or self.part.exists())
+        shutil.rmtree(self.cache)
+        self.hub.etags = {}
         repository = self.hub.repositories[NAME]
         for commit in ("../x", "a" * 39, "A" * 40, ""):
             repository.revisions["main"] = commit
@@ -499,6 +510,75 @@ class TroubleTest(NamesTest):
                 self.assertIsNone(process.poll())
             self.assertEqual(self.hub.asked("store"), [])
         self.assertEqual(process.communicate(timeout=60)[0], f"{self.snapshot}\n")
+
+
+class ServeTest(NamesTest):
+    def serve(self, *arguments):
+        process = subprocess.Popen([cli_case.SITU, "serve", *arguments, "--port", "0"], env={**os.environ, "SITU_CACHE_DIR": "", **self.environment()}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.addCleanup(lambda: (process.terminate(), process.wait(60), process.stdout.close()))
+        return process.stdout.readline().split()[-1]
+
+    def answers(self, url, model):
+        body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}).encode()
+        request = urllib.request.Request(f"{url}/v1/chat/completions", body, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code
+
+    def test_a_model_is_called_as_it_was_typed(self):
+        url = self.serve(NAME, "--alias", f"mine={NAME}")
+        self.assertEqual([self.answers(url, name) for name in (NAME, "model", "mine", "other")], [200, 200, 200, 404])
+
+    def test_names_of_two_repositories(self):
+        self.hub.add("other/model", {**self.files, "extra.json": b"{}"}, large={"model.onnx"})
+        url = self.serve(NAME, "other/model")
+        self.assertEqual([self.answers(url, name) for name in (NAME, "other/model", "model")], [200, 200, 404])
+
+    def test_what_cannot_be_served(self):
+        self.failed(self.situ("serve", "org/none", "--port", 0), 2, "org/none")
+        self.hub.add("org/several", in_layout(self.model, "fp32", "fp16"))
+        self.failed(self.situ("serve", "org/several:fp32", "org/several:fp16", "--port", 0), 2, "another precision")
+
+
+class HttpsTest(NamesTest):
+    """A hub with a certificate that SSL_CERT_FILE vouches for."""
+
+    def setUp(self):
+        super().setUp()
+        if shutil.which("openssl") is None:
+            self.skipTest("no openssl to make certificates")
+        self.authority, leaf, keys = (self.folder / name for name in ("ca.pem", "leaf.pem", "keys.txt"))
+
+        def openssl(*arguments):
+            subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, cwd=self.folder, timeout=60)
+
+        keys.write_text("subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n")
+        new = ("req", "-newkey", "rsa:2048", "-nodes", "-subj")
+        openssl(*new, "/CN=authority", "-x509", "-days", 2, "-keyout", "ca.key", "-out", self.authority)
+        openssl(*new, "/CN=localhost", "-keyout", "leaf.key", "-out", "leaf.csr")
+        openssl("x509", "-req", "-in", "leaf.csr", "-CA", self.authority, "-CAkey", "ca.key", "-CAcreateserial", "-days", 2, "-extfile", keys, "-out", leaf)
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.load_cert_chain(leaf, self.folder / "leaf.key")
+
+    def serve(self, **options):
+        self.hub = Hub(self.context, **options)
+        self.addCleanup(self.hub.close)
+        self.hub.add(NAME, self.files, large={"model.onnx"})
+
+    def test_https(self):
+        self.serve()
+        trusted = {"SSL_CERT_FILE": str(self.authority), "SSL_CERT_DIR": ""}
+        self.assertEqual(self.pull(**trusted).out, f"{self.snapshot}\n")
+        shutil.rmtree(self.cache)
+        self.failed(self.pull(SSL_CERT_FILE=str(self.folder / "other.pem"), SSL_CERT_DIR=""), 1, NAME)
+
+    def test_https_never_leads_to_http(self):
+        self.serve(plain_store=True)
+        self.failed(self.pull(SSL_CERT_FILE=str(self.authority), SSL_CERT_DIR=""), 2, "from https to 'http:")
+        self.assertEqual(self.hub.asked("store"), [])
 
 
 class ChoiceTest(NamesTest):

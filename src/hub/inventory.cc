@@ -186,12 +186,14 @@ void prune_repository(const fs::path& repository) {
   for (const fs::path& path : gone) (void)is_gone(path);
 }
 
-// When a model's largest file was read or written last.
+// When a model's largest file was read or written last: others are read by listings too.
 int64_t last_use(const fs::path& repository) {
-  int64_t last = 0;
+  int64_t last = 0, largest = -1;
   for (const fs::path& file : real_files(repository)) {
     struct stat info;
-    if (stat(file.c_str(), &info) == 0) last = std::max({last, int64_t{info.st_atime}, int64_t{info.st_mtime}});
+    if (stat(file.c_str(), &info) != 0 || int64_t{info.st_size} <= largest) continue;
+    largest = int64_t{info.st_size};
+    last = std::max(int64_t{info.st_atime}, int64_t{info.st_mtime});
   }
   return last;
 }

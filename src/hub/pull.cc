@@ -123,7 +123,7 @@ class Puller {
       tree = std::move(files);
       SITU_RETURN_IF_ERROR(check_names(*tree));
       remember_pulled(cache_.folder());
-      SITU_RETURN_IF_ERROR(cache_.write_tree(commit_, *tree));
+      if (!tree->empty()) SITU_RETURN_IF_ERROR(cache_.write_tree(commit_, *tree));
     }
     files_ = std::move(*tree);
     FolderListing listing = listed();

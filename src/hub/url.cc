@@ -74,9 +74,10 @@ bool is_loopback(std::string_view url) {
 }
 
 Result<std::string> join_url(std::string_view url, std::string_view location) {
+  const size_t begin = url.find("//") + 2;
+  const std::string_view root = url.substr(0, url.find_first_of("/?#", begin)),  // scheme and authority
+      place = url.substr(0, url.find_first_of("?#", begin));                     // and the path
   std::string made;
-  const size_t path = url.find('/', url.find("//") + 2);
-  const std::string_view root = url.substr(0, path);
   if (begins(location, kHttp) || begins(location, kHttps))
     made = location;
   else if (location.starts_with("//"))
@@ -86,9 +87,8 @@ Result<std::string> join_url(std::string_view url, std::string_view location) {
   else if (location.find(':') < location.find_first_of("/?#"))
     return check_url(location);  // another scheme
   else
-    made = path == std::string_view::npos
-               ? std::string(root) + "/" + std::string(location)
-               : std::string(url.substr(0, url.find_last_of('/', url.find_first_of("?#")) + 1)) + std::string(location);
+    made = (place == root ? std::string(root) + "/" : std::string(place.substr(0, place.rfind('/') + 1))) +
+           std::string(location);
   SITU_RETURN_IF_ERROR(check_url(made));
   return made;
 }

@@ -198,12 +198,7 @@ class ModelChooser {
       return several("which folder should run? All in '" + place + "' are for other devices", names);
     }
     if (!names_in(place).empty()) return of_suffixes(place, {});
-    if (names_.count(place) != 0 && place.ends_with(".onnx")) {
-      FolderChoice choice;
-      choice.file = choice.label = place;
-      choice.graphs = {place};
-      return choice;
-    }
+    if (names_.count(place) != 0 && place.ends_with(".onnx")) return of_graph(place);
     std::vector<std::string> inner;
     for (const std::string& f : folders())
       if (below(f)) inner.push_back(f);
@@ -211,6 +206,24 @@ class ModelChooser {
     return Status::error(Code::kInvalidArgument,
                          listing_.name + ": there is no precision, folder or graph '" + place + "'")
         .because(commands(labels()));
+  }
+
+  // A graph by its path: of its folder where that opens it, with the tokenizer that is there; else alone.
+  Result<FolderChoice> of_graph(const std::string& path) const {
+    std::string folder = std::filesystem::path(path).parent_path().generic_string();
+    if (folder == "onnx" || folder.ends_with("/onnx"))
+      folder = std::filesystem::path(folder).parent_path().generic_string();
+    const std::string pin = graph_of(path) + "=" + variant_of(path);
+    const Result<Opened> opened = open(folder, {pin});
+    if (opened.is_ok() && holds(opened->graphs, path)) {
+      const GraphFiles files(listing_.name, names_in(folder), *VariantChoice::parse({}));
+      return made(folder, kind_of(folder, files), *opened, path,
+                  [&](const std::string& other) { return open(folder, {other}); });
+    }
+    FolderChoice choice;
+    choice.file = choice.label = path;
+    choice.graphs = {path};
+    return choice;
   }
 
   // -- folders with a precision in the names of files
