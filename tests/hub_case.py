@@ -73,7 +73,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         server, url = self.server, urllib.parse.urlsplit(self.path)
         with server.hub.lock:
-            server.hub.requests.append((server.name, self.command, self.path, dict(self.headers)))
+            server.hub.requests.append((server.name, self.command, self.path, {name.title(): value for name, value in self.headers.items()}))
             trouble = server.hub.trouble(server.name, self.command, url.path)
         try:
             if trouble is not None and trouble(self):
