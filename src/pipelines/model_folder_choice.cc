@@ -258,7 +258,7 @@ class ModelChooser {
       for (const auto& each : variants) found.insert(each.first);
     std::vector<std::string> all(found.begin(), found.end());
     for (const BuilderUnit& u : units_)
-      if (!u.folder.empty()) all.push_back(u.folder);
+      if (!u.folder.empty() && found.count(u.folder) == 0) all.push_back(u.folder);
     return all.empty() ? folders() : all;
   }
 
