@@ -58,7 +58,7 @@ std::string pulled(const std::string& name, const std::vector<std::string>& vari
 Handle load(const nb::bytes& path, const nb::dict& arguments) {
   const std::string file(static_cast<const char*>(path.data()), path.size());
   const LoadOptions options = load_options_of(arguments);
-  Result<Model> model = [&] {
+  Result<Model> model = [&]() -> Result<Model> {
     nb::gil_scoped_release no_gil;
     const Result<Pulled> found = pull(file, pull_options_of({.ask = false, .variants = options.variants}));
     if (found.is_ok()) return Model::load(found->path, with_variants(options, found->variants));
