@@ -47,9 +47,10 @@ LAYERS = {
     "vision": {"base", "text"},
     "requests": {"situ", "base", "generate", "runtime", "text"},
     "pipelines": {"situ", "base", "onnx", "passes", "runtime", "generate", "text", "audio", "vision", "requests"},
+    "hub": {"situ", "base", "onnx", "text", "pipelines"},
     "serve": {"situ", "base", "text", "audio", "vision", "pipelines"},
     "speech": {"situ", "base", "generate", "text", "audio", "pipelines", "requests"},
-    "cli": {"situ", "base", "kernels", "generate", "text", "pipelines", "serve"},
+    "cli": {"situ", "base", "kernels", "generate", "text", "pipelines", "hub", "serve"},
     "python": {"situ"},
 }
 
@@ -59,6 +60,8 @@ CLI_BELOW = {
     "bench_streams.cc": {"base"},
     "run.cc": {"pipelines/encoder_inputs.h", "pipelines/media_tags.h"},
     "transcribe.cc": {"pipelines/encoder_inputs.h"},
+    "list.cc": {"hub"},
+    "serve_names.cc": {"hub"},
     "chat.cc": {"pipelines/media_tags.h", "text/json_file.h"},
     "batch.cc": {"serve", "base/text_encoding.h"},
     "common.cc": {"base/text_encoding.h"},

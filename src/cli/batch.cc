@@ -17,6 +17,7 @@
 #include "base/text_encoding.h"
 #include "cli/commands.h"
 #include "cli/interrupts.h"
+#include "cli/models.h"
 #include "serve/bodies.h"
 #include "serve/embeddings.h"
 #include "serve/openai_errors.h"
@@ -535,7 +536,9 @@ int batch(const BatchArguments& a) {
   Answered answered;
   Result<Descriptor> output = open_output(a, &answered);
   if (!output.is_ok()) return fail(output.status().message());
-  Result<Model> model = Model::load(a.model, load);
+  std::string path = a.model;
+  if (const int code = find_model(path, load, "batch"); code != kDone) return code;
+  Result<Model> model = Model::load(path, load);
   if (!model.is_ok()) return fail(model.status().message());
   note_interrupts(true);
   const Clock::time_point start = Clock::now();

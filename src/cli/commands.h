@@ -118,8 +118,36 @@ struct CheckArguments {
 int check(CheckArguments arguments);
 void add_check_options(CLI::App& command, CheckArguments& arguments);
 
+struct PullArguments {
+  std::string model;
+  std::vector<std::string> variants, files;  // files: patterns
+};
+int pull(const PullArguments& arguments);
+void add_pull_options(CLI::App& command, PullArguments& arguments);
+
+struct ListArguments {
+  bool json = false, names = false;
+};
+int list(const ListArguments& arguments);
+void add_list_options(CLI::App& command, ListArguments& arguments);
+
+struct RemoveArguments {
+  std::string name;
+  bool force = false;
+};
+int remove(const RemoveArguments& arguments);
+void add_rm_options(CLI::App& command, RemoveArguments& arguments);
+
+struct PruneArguments {
+  std::optional<std::string> to;  // bytes, such as "20GB"
+  bool force = false;
+};
+int prune(const PruneArguments& arguments);
+void add_prune_options(CLI::App& command, PruneArguments& arguments);
+
 struct BenchArguments {
   std::string model, versus;
+  std::vector<std::string> variants;
   int64_t prompt = 35, tokens = 32;
   std::string depths = "0", kv_type = "auto";
   std::optional<std::string> streams;

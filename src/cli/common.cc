@@ -14,10 +14,10 @@
 
 namespace situ::cli {
 
-int fail(const std::string& message) {
+int fail(const std::string& message, int code) {
   constexpr size_t kMostBytes = 64 << 10;  // all reasons of a refusal; a file may have a name of megabytes
   std::fprintf(stderr, "situ: %s\n", one_line(message, kMostBytes).c_str());
-  return kRefused;
+  return code;
 }
 
 bool flush_output() { return std::fflush(stdout) == 0 && std::ferror(stdout) == 0; }

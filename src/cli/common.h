@@ -9,11 +9,12 @@
 
 namespace situ::cli {
 
-// The only ones. Nothing ends by a signal but what SIGKILL and its like end.
-enum ExitCode : int { kDone = 0, kRefused = 2, kInterrupted = 130 };
+// The only ones. Nothing ends by a signal but what SIGKILL and its like end. kFailed: something outside of what was
+// given, such as the network or a disk; kRefused: arguments, files, models.
+enum ExitCode : int { kDone = 0, kFailed = 1, kRefused = 2, kInterrupted = 130 };
 
-// Prints "situ: message" to stderr, as one line, and returns kRefused.
-int fail(const std::string& message);
+// Prints "situ: message" to stderr, as one line, and returns `code`.
+int fail(const std::string& message, int code = kRefused);
 
 // False: nobody reads the output, or the disk is full.
 bool flush_output();

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "cli/commands.h"
+#include "cli/models.h"
 #include "cli/repeated.h"
 
 namespace situ::cli {
@@ -130,7 +131,9 @@ int embed(const EmbedArguments& a) {
       return fail(good.message());
   LoadOptions load;
   if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
-  Result<Model> model = Model::load(a.model, load);
+  std::string path = a.model;
+  if (const int code = find_model(path, load, "embed"); code != kDone) return code;
+  Result<Model> model = Model::load(path, load);
   if (!model.is_ok()) return fail(model.status().message());
   if (!a.pair) {
     std::vector<float> ms;

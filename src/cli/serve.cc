@@ -184,8 +184,10 @@ int serve_until_stopped(serve::Server& server, const ServeArguments& a, int sign
 }  // namespace
 
 int serve(const ServeArguments& a) {
+  ServeArguments found = a;
+  if (const int code = find_served(found); code != kDone) return code;
   const int signals = signals_descriptor();
-  Result<serve::HostedModels> models = models_of(a);
+  Result<serve::HostedModels> models = models_of(found);
   if (!models.is_ok()) return fail(models.status().message());
   Result<serve::ServeOptions> options = options_of(a);
   if (!options.is_ok()) return fail(options.status().message());

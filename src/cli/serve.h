@@ -31,6 +31,8 @@ void add_serve_options(CLI::App& command, ServeArguments& arguments);
 // What the file of --config (TOML) says and the command line does not. After parsing. Error: names the file, the line,
 // and the key.
 Status read_config(CLI::App& command, ServeArguments& arguments);
+// Names of models become folders. kDone, or an exit code behind an error that is printed.
+int find_served(ServeArguments& arguments);
 int serve(const ServeArguments& arguments);
 
 }  // namespace situ::cli

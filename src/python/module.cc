@@ -19,6 +19,7 @@
 #include "python/session.h"
 #include "python/speech.h"
 #include "python/stream.h"
+#include "situ/tools.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -31,13 +32,40 @@ using Ids = std::vector<int64_t>;
 
 PyObject* situ_error = nullptr;  // owned by the module
 
+// A download that Python's signals end.
+PullOptions pull_options_of(PullOptions options) {
+  options.progress = [](int64_t, int64_t) {
+    nb::gil_scoped_acquire gil;
+    return PyErr_CheckSignals() == 0;
+  };
+  return options;
+}
+
+LoadOptions with_variants(LoadOptions options, const std::vector<std::string>& variants) {
+  options.variants = variants;
+  return options;
+}
+
+std::string pulled(const std::string& name, const std::vector<std::string>& variants, bool offline) {
+  const Result<Pulled> found = [&] {
+    const NoGil no_gil;
+    return pull(name, pull_options_of({.offline = offline, .variants = variants}));
+  }();
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  return value_or_raise(Result<Pulled>(found)).path;
+}
+
 Handle load(const nb::bytes& path, const nb::dict& arguments) {
   const std::string file(static_cast<const char*>(path.data()), path.size());
   const LoadOptions options = load_options_of(arguments);
-  Result<Model> model = [&] {
+  Result<Model> model = [&]() -> Result<Model> {
     const NoGil no_gil;
-    return Model::load(file, options);
+    const Result<Pulled> found = pull(file, pull_options_of({.ask = false, .variants = options.variants}));
+    if (found.is_ok()) return Model::load(found->path, with_variants(options, found->variants));
+    if (found.status().code() != Code::kNotFound) return found.status();
+    return Model::load(file, options);  // says what is wrong with a path
   }();
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
   return share(value_or_raise(std::move(model)));
 }
 
@@ -322,6 +350,8 @@ NB_MODULE(_situ, m) {
   bind_speech(m);
   m.def("load", &load, "path"_a, "options"_a, nb::sig("def load(path: bytes, options: dict[str, object]) -> Model"));
   m.def("end_program", &end_program, "Ends what computes, as the program ends.");
+  m.def("pull", &pulled, "name"_a, "variants"_a, "offline"_a,
+        nb::sig("def pull(name: str, variants: list[str], offline: bool) -> str"));
   m.def("option_names", &option_names, nb::sig("def option_names() -> list[str]"),
         "The names of the options of generate.");
   m.def("load_option_names", &load_option_names, nb::sig("def load_option_names() -> list[str]"),

@@ -19,7 +19,7 @@ SituError.
 
 from situ import openai
 from situ._situ import Session, SituError, __version__, peak_rss_mib
-from situ.model import AsyncStream, Model, Stream, load
+from situ.model import AsyncStream, Model, Stream, load, pull
 from situ.options import LoadOptions, Options, RequestOptions
 from situ.prompts import Conversation, Image, Message, Part, Prompt, Sound
 from situ.results import Answer, Facts, Generation, Ledger, Logprobs, Perplexity, PromptLogprob, Stage, Token, TokenLogprob
@@ -62,4 +62,5 @@ __all__ = [
     "load",
     "openai",
     "peak_rss_mib",
+    "pull",
 ]

@@ -22,7 +22,8 @@ from situ.speech import Audio, SpeechOptions, Transcription, features, transcrib
 
 
 def load(path: str | os.PathLike[str], **options: Unpack[LoadOptions]) -> "Model":
-    """Loads a model: a folder that Optimum or onnxruntime-genai wrote, or one .onnx file. options: see LoadOptions.
+    """Loads a model: a folder that Optimum or onnxruntime-genai wrote, one .onnx file, or a name as of pull(), whose files are
+    fetched where they are not in the cache. options: see LoadOptions.
 
     Raises SituError: the message names file, node and values; unsupported operators are listed all at once.
     """
@@ -31,6 +32,15 @@ def load(path: str | os.PathLike[str], **options: Unpack[LoadOptions]) -> "Model
     given = names.load_options(options)
     given["draft"] = os.fsencode(given.get("draft") or "")
     return Model(_situ.load(os.fsencode(path), given))
+
+
+def pull(name: str, *, variants: Sequence[str] = (), offline: bool = False) -> str:
+    """The folder of a model of a hub, which is fetched where it is not in the cache: ORG/REPO[@REV][:VARIANT], or a short name.
+
+    variants: as of LoadOptions. offline: without a request. The cache is that of huggingface_hub.
+    Raises SituError: network, disk, a name that the hub does not have.
+    """
+    return _situ.pull(name, list(variants), offline)
 
 
 class Model:
