@@ -12,6 +12,7 @@
 
 #include "base/sweep_for_tests.h"
 #include "generate/allocation_counter_test.h"
+#include "serve/openai_errors.h"
 #include "serve/server.h"
 #include "tiny_sessions.h"
 
@@ -354,9 +355,9 @@ TEST_P(StepMemory, APromptLongerThanTheState) {
     asked.requests.emplace_back();
     asked.requests[0].prompt = Prompt(encoder ? std::vector<int64_t>(1000) : ids);
     if (encoder) asked.requests[0].prompt.decoder_ids = ids;
-    const serve::Fault fault = serve::fault_of(asked, Status::error(Code::kNoRoom, "why"));
-    EXPECT_EQ(fault.status, more ? 400 : 503);
-    EXPECT_EQ(fault.code, more ? "context_length_exceeded" : "overloaded");
+    const serve::Refusal refusal = serve::refusal_of(asked, Status::error(Code::kNoRoom, "why"));
+    EXPECT_EQ(serve::words_of(refusal).status, more ? 400 : 503);
+    EXPECT_STREQ(serve::words_of(refusal).code, more ? "context_length_exceeded" : "overloaded");
   }
 }
 
