@@ -92,6 +92,7 @@ class InputsTest(PythonTest):
 
     def test_names_of_other_libraries(self):
         for others, own in (({"max_tokens": 3}, {"max_new_tokens": 3}), ({"max_completion_tokens": 3}, {"max_new_tokens": 3}),
+                            ({"max_tokens": 3, "early_stopping": True, "length_penalty": 1.0, "seed": -1}, {"max_new_tokens": 3}),
                             ({"max_tokens": 3, "num_beams": 2, "early_stopping": True, "num_return_sequences": 2}, {"max_new_tokens": 3, "beams": 2, "early_stopping": "true", "num_return": 2}),
                             ({"max_tokens": 3, "do_sample": True, "temperature": 2.0, "seed": 3}, {"max_new_tokens": 3, "sample": True, "temperature": 2.0, "seed": 3}),
                             ({"max_tokens": 3, "do_sample": False, "temperature": 2.0, "top_k": 3}, {"max_new_tokens": 3}),

@@ -315,7 +315,7 @@ TEST_P(StepMemory, AServerToo) {
       {request("GET /health", "X-Request-Id: a\r\n"), "HTTP/1.1 200 ", ""},
       {request("GET /nothing", ""), "HTTP/1.1 404 ", ""},
       {request("GET /health", "Origin: http://page\r\n"), "HTTP/1.1 403 ", ""},
-      {"GET / HTTP/7\r\n\r\n", "HTTP/1.1 400 ", ""},                                                // no head
+      {"GET / HTTP/7\r\n\r\n", "HTTP/1.1 505 ", ""},                                                // no head
       {request("POST /tokenize", "Transfer-Encoding: chunked\r\n", "z\r\n"), "HTTP/1.1 400 ", ""},  // no body
       {completion(asked + large), "HTTP/1.1 200 ", "", kLarge},
       {completion(asked + R"(, "stream": true)" + large), "[DONE]", "", kLarge},

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/assign.h"
+#include "base/context_words.h"
 
 namespace situ {
 namespace {
@@ -191,14 +192,13 @@ Status Embedder::run(const std::vector<EncodedTexts>& inputs, int64_t skipped, s
   return run_texts(texts, each).with_context(folder_.model_file.string());
 }
 
-// As encode of sentence-transformers: truncate_dim cuts alone. A size that is asked for is one of embeddings as the
-// folder gives them, whose length is 1 again.
+// As encode of sentence-transformers: truncate_dim cuts alone. A row of a size that is asked for has the length 1.
 Embeddings Embedder::cut(Embeddings made, int64_t size, const EmbedOptions& options) const {
   made.dims = size;
   if (size == dims_) return made;
   for (std::vector<float>& row : made.rows) {
     row.resize(static_cast<size_t>(size));
-    if (options.dimensions && normalizes_) normalize(row);
+    if (options.dimensions) normalize(row);
   }
   return made;
 }
@@ -245,8 +245,7 @@ Result<Embeddings> Embedder::embed(std::span<const std::vector<int64_t>> ids, co
     const std::string name = "text " + std::to_string(read.size() + 1);
     if (each.empty()) return Status::error(Code::kInvalidArgument, name + " has no tokens");
     if (std::ssize(each) > most_)
-      return Status::error(Code::kContextExceeded, name + " has " + std::to_string(each.size()) +
-                                                       " tokens, the model takes " + std::to_string(most_));
+      return Status::error(Code::kContextExceeded, name + ": " + context_words(most_, std::ssize(each)));
     for (const int64_t id : each)
       if (id < 0 || (graph_.table_rows > 0 && id >= graph_.table_rows))
         return Status::error(Code::kInvalidArgument, name + ": id " + std::to_string(id) + " is not in the vocabulary");

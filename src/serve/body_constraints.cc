@@ -97,6 +97,7 @@ void read_json_schema(BodyReader& r, const std::string& name, const Json& value)
 
 void read_format(BodyReader& r, const char* name, const Json& value) {
   if (!value.is_object()) return r.refuse_type(name, value, "an object");
+  if (value.empty()) return;
   const std::string format = name;
   const Json type = value.value("type", Json()), schema = value.value("schema", Json()),
              held = value.value("json_schema", Json()), text = value.value("value", Json());
@@ -108,8 +109,8 @@ void read_format(BodyReader& r, const char* name, const Json& value) {
       ignore_others(r, format, value, {"type", "json_schema"});
       read_json_schema(r, format + ".json_schema", held);
     } else if (!schema.is_null()) {  // llama.cpp and its clients
-      ignore_others(r, format, value, {"type", "schema"});
-      set_schema(r, format + ".schema", schema);
+      ignore_others(r, format, value, {"type", "name", "description", "schema", "strict"});
+      set_schema(r, format + ".schema", schema, value.value("strict", Json()) == true);
     } else if (!text.is_null()) {  // text-generation-inference
       ignore_others(r, format, value, {"type", "value"});
       set_schema(r, format + ".value", text);
@@ -130,19 +131,23 @@ void read_format(BodyReader& r, const char* name, const Json& value) {
   }
 }
 
-void read_schema(BodyReader& r, const char* name, const Json& value) { set_schema_or_text(r, name, value); }
+void read_schema(BodyReader& r, const char* name, const Json& value) {
+  if (value != "") set_schema_or_text(r, name, value);
+}
 
 void read_json_format(BodyReader& r, const char* name, const Json& value) {
   if (value == "") return;
   if (value == "json") return set_any_object(r, name);
-  set_schema(r, name, value);
+  set_schema_or_text(r, name, value);
 }
 
 void read_regex(BodyReader& r, const char* name, const Json& value) {
+  if (value == "") return;  // elsewhere the word for none
   if (std::optional<std::string> text = r.string(name, value)) set_regex(r, name, std::move(*text));
 }
 
 void read_lark(BodyReader& r, const char* name, const Json& value) {
+  if (value == "") return;
   std::optional<std::string> text = r.string(name, value);
   if (!text || !take_constraint(r, name)) return;
   r.options.grammar = std::move(*text);
@@ -158,7 +163,7 @@ void read_structured_outputs(BodyReader& r, const char* name, const Json& value)
   if (!value.is_object()) return r.refuse_type(name, value, "an object");
   for (const auto& [key, inner] : value.items()) {
     const std::string here = std::string(name) + "." + key.substr(0, 100);
-    if (inner.is_null() || r.refusal) continue;
+    if (inner.is_null() || inner == "" || (inner.is_array() && inner.empty()) || r.refusal) continue;
     if (key == "json")
       set_schema_or_text(r, here, inner);
     else if (key == "regex" && inner.is_string())

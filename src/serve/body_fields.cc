@@ -45,7 +45,7 @@ void read_model(Reader& r, const char* name, const Json& value) {
 }
 
 void read_max_tokens(Reader& r, const char* name, const Json& value) {
-  if (value == -1) return;  // elsewhere: no bound
+  if (value == -1 || (value == -2 && name == std::string_view("n_predict"))) return;  // elsewhere: no bound
   const bool score = r.route == Route::kCompletions;
   const std::optional<int64_t> given = r.integer(name, value, score ? 0 : 1, INT64_MAX);
   if (!given) return;
@@ -134,7 +134,7 @@ void read_logprobs(Reader& r, const char* name, const Json& value) {
   if (r.route == Route::kCompletions) {
     if (value == false) return;
     r.asked.logprobs = r.integer(name, value, 0, kMostLogprobs);
-  } else if (const std::optional<bool> wanted = r.boolean(name, value); wanted && *wanted) {
+  } else if (const std::optional<bool> wanted = value == 0 ? false : r.boolean(name, value); wanted && *wanted) {
     r.asked.logprobs = r.asked.logprobs.value_or(0);
   }
 }
@@ -326,6 +326,7 @@ constexpr BodyField kFields[] = {
      "Calls of a higher one are begun first; at most that of the key", read_priority},
     {"stream", kBoth, Use::kUsed, kBool, "The answer in pieces; a batch has no pieces", read_stream},
     {"stream_options", kBoth, Use::kUsed, kObject, "include_usage: a last piece with usage", read_stream_options},
+    {"n_cmpl", kBoth, Use::kOption, R"({"type":"integer","minimum":1,"maximum":256})", "The same as n", read_n},
     {"best_of", kText, Use::kUsed, R"({"type":"integer","minimum":1})", "The same as n, or refused", read_best_of},
 };
 

@@ -40,15 +40,16 @@ std::vector<int64_t> ids_of(const Json& list) {
 Inputs read(const Json& body) {
   Inputs inputs;
   const auto input = body.find("input");
-  if (input == body.end() || input->is_null()) refuse_field("input", "is missing");
+  if (input == body.end() || input->is_null()) refuse_field("input", "is missing", Refusal::Kind::kMissing);
   const Json list = input->is_string() || (input->is_array() && !input->empty() && (*input)[0].is_number())
                         ? Json::array({*input})
                         : *input;
-  if (!list.is_array() || list.empty()) refuse_field("input", "should be a text, token ids, or a list of either");
+  if (!list.is_array() || list.empty())
+    refuse_field("input", "should be a text, token ids, or a list of either", Refusal::Kind::kType);
   inputs.texts = list[0].is_string();
   for (const Json& one : list) {
     if (one.is_string() != inputs.texts || !(one.is_string() || one.is_array()))
-      refuse_field("input", "should be a text, token ids, or a list of either");
+      refuse_field("input", "should be a text, token ids, or a list of either", Refusal::Kind::kType);
     Input& made = inputs.all.emplace_back();
     if (inputs.texts)
       made.text = one.get<std::string>();
@@ -127,8 +128,9 @@ Refusal refusal_at(Model& model, const Status& status, size_t number) {
   switch (status.code()) {
     case Code::kUnsupportedModel:
       return {Kind::kByModel, "model", message};
-    case Code::kInvalidArgument:
     case Code::kContextExceeded:
+      return {Kind::kContext, "input", "input[" + std::to_string(number) + "]: " + message};
+    case Code::kInvalidArgument:
     case Code::kNotFound:
       if (status.option() == "dimensions") return {Kind::kUnsupported, "dimensions", message};  // sizes there are not
       if (!status.option().empty()) return {Kind::kInvalid, status.option(), message};

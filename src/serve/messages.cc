@@ -125,10 +125,11 @@ void MessageReader::read_content(const Json& content, const std::string& where) 
       continue;
     }
     const Json type = part.is_object() ? part.value("type", Json()) : Json();
-    const bool text = type == "text" || type == "refusal", image = type == "image_url", sound = type == "input_audio";
+    const bool text = type == "text" || type == "refusal" || type == "input_text" || type == "output_text",
+               image = type == "image_url", sound = type == "input_audio";
     if (!text && !image && !sound)
       return r_.refuse(here + ".type", here + ".type should be text, image_url or input_audio, is " + shown(type));
-    const std::string key = type.get<std::string>();
+    const std::string key = text && type != "refusal" ? "text" : type.get<std::string>();
     ignore_others(part, here, {"type", key.c_str()});
     media_ = media_ || !text;
     if (image) read_image(part, here);
@@ -156,8 +157,12 @@ void MessageReader::read_key(const std::string& key, const Json& value, const st
   const bool reasoning = key == "reasoning" && assistant && value.is_string() && r_.template_reads("reasoning_content");
   if (reasoning && turn.reasoning.empty()) turn.reasoning = value.get<std::string>();
   const bool read = r_.template_reads(key);
+  constexpr std::string_view kKnown[] = {"name",    "tool_call_id", "tool_calls", "reasoning_content", "reasoning",
+                                         "refusal", "annotations",  "audio",      "function_call"};
   if (read && !text && key != "tool_calls")
     more[key] = value;
+  else if (!read && !reasoning && std::find(std::begin(kKnown), std::end(kKnown), key) != std::end(kKnown))
+    r_.asked.ignored.add(where);  // strict rules too know what the API has
   else if (!read && !reasoning)
     r_.ignore(where);
 }
@@ -177,7 +182,7 @@ void MessageReader::read_message(const Json& message, const std::string& where) 
   }
   if (!more.empty()) turn.more_json = json_text(more);
   const auto has = [&](const char* key) { return message.contains(key) && !message[key].is_null(); };
-  const bool may_be_empty = has("tool_calls") || has("refusal");
+  const bool may_be_empty = message.value("role", Json()) == "assistant" || has("tool_calls") || has("refusal");
   if (message.value("content", Json()).is_null() && !may_be_empty)
     r_.refuse(where + ".content", where + ".content is missing", Refusal::Kind::kMissing);
 }

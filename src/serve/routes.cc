@@ -145,7 +145,8 @@ void Server::detokenize(Call& call) try {
   const auto tokens = body.find("tokens");
   const auto is_id = [](const Json& id) { return id.is_number_integer() && id >= 0 && id <= INT32_MAX; };
   if (tokens == body.end() || !tokens->is_array() || !std::all_of(tokens->begin(), tokens->end(), is_id))
-    refuse_field("tokens", "should be a list of token ids");
+    refuse_field("tokens", "should be a list of token ids",
+                 tokens == body.end() ? Refusal::Kind::kMissing : Refusal::Kind::kType);
   const std::vector<int64_t> ids = tokens->get<std::vector<int64_t>>();
   const int64_t vocabulary = impl_of(*hosted->model).vocabulary;
   for (const int64_t id : ids)

@@ -86,20 +86,21 @@ std::optional<Refusal> check_fields(const SmallBody& known, const Json& body, bo
   return std::nullopt;
 }
 
-void refuse_field(const std::string& name, const std::string& why) {
-  throw Refusal{Refusal::Kind::kInvalid, name, name + " " + why};
+void refuse_field(const std::string& name, const std::string& why, Refusal::Kind kind) {
+  throw Refusal{kind, name, name + " " + why};
 }
 
 bool flag_of(const Json& body, const char* name, bool otherwise) {
   const auto found = body.find(name);
   if (found == body.end() || found->is_null()) return otherwise;
-  if (!found->is_boolean()) refuse_field(name, "should be true or false");
+  if (!found->is_boolean()) refuse_field(name, "should be true or false", Refusal::Kind::kType);
   return found->get<bool>();
 }
 
 std::string text_of(const Json& body, const char* name) {
   const auto found = body.find(name);
-  if (found == body.end() || !found->is_string()) refuse_field(name, "should be a string");
+  if (found == body.end() || found->is_null()) refuse_field(name, "is missing", Refusal::Kind::kMissing);
+  if (!found->is_string()) refuse_field(name, "should be a string", Refusal::Kind::kType);
   return found->get<std::string>();
 }
 

@@ -22,7 +22,8 @@ bool has_field(const SmallBody& known, std::string_view name);
 std::optional<Refusal> check_fields(const SmallBody& known, const Json& body, bool strict, Ignored& ignored);
 
 // Throw a Refusal that names the field.
-[[noreturn]] void refuse_field(const std::string& name, const std::string& why);
+[[noreturn]] void refuse_field(const std::string& name, const std::string& why,
+                               Refusal::Kind kind = Refusal::Kind::kInvalid);
 // null and absent: `otherwise`.
 bool flag_of(const Json& body, const char* name, bool otherwise);
 std::string text_of(const Json& body, const char* name);

@@ -62,13 +62,23 @@ class Closer {
           value = closed(value, depth + 1);
       }
     }
-    if (whole && may_be_object(one) && !says_what_else(one)) one["additionalProperties"] = false;
+    const bool listed = one.contains("enum") || one.contains("const") || one.contains("$ref");
+    if (whole && may_be_object(one) && !says_what_else(one) && !listed) close(one);
     return one;
   }
 
   struct TooLarge {};
 
  private:
+  // What is required is named too.
+  static void close(Json& schema) {
+    if (const Json required = schema.value("required", Json()); required.is_array())
+      for (const Json& name : required)
+        if (name.is_string() && !schema["properties"].contains(name.get_ref<const std::string&>()))
+          schema["properties"][name.get_ref<const std::string&>()] = true;
+    schema["additionalProperties"] = false;
+  }
+
   void count(int depth) {
     if (++parts_ > kMostParts || depth > kMostDepth) throw TooLarge();
   }
@@ -92,8 +102,18 @@ class Closer {
     count(depth);
     if (!schema.is_object()) return schema;
     const auto all = schema.find("allOf");
-    const bool beside = schema.contains("$ref") && (all != schema.end() || schema.contains("properties"));
+    bool alone = true;  // annotations and definitions apart
+    for (const auto& [key, value] : schema.items())
+      alone = alone && (key == "$ref" || key == "allOf" || is_annotation(key) || holds_definitions(key));
+    const bool refers = schema.contains("$ref"), beside = refers && (all != schema.end() || !alone);
     if (all == schema.end() && !beside) return schema;
+    // {allOf: [{$ref}]} -> {$ref}: the place is closed by itself, and may contain this one.
+    if (alone && !refers && all->is_array() && all->size() == 1 && is_reference((*all)[0])) {
+      Json one = schema;
+      one.erase("allOf");
+      one["$ref"] = (*all)[0]["$ref"];
+      return one;
+    }
     Json one = Json::object();
     std::vector<Json> parts, left;
     for (const auto& [key, value] : schema.items()) {
@@ -125,6 +145,11 @@ class Closer {
   // {A, anyOf: [B, C]} -> {anyOf: [A and B, A and C]}, where A says something of objects.
   Json distributed(Json schema, int depth, bool* whole) {
     if (!schema.is_object() || !may_be_object(schema)) return schema;
+    if (schema.contains("anyOf") && schema.contains("oneOf")) {
+      const Json one_of = schema["oneOf"];
+      schema.erase("oneOf");
+      if (!merge_keyword(schema, "anyOf", one_of)) schema["oneOf"] = one_of;
+    }
     const bool any = schema.contains("anyOf"), one = schema.contains("oneOf");
     if (!any && !one) return schema;
     const char* const key = any ? "anyOf" : "oneOf";
@@ -166,6 +191,15 @@ class Closer {
       return true;
     }
     if (is_annotation(key)) return true;
+    constexpr size_t kMostPairs = 256;
+    if ((key == "anyOf" || key == "oneOf") && own->is_array() && value.is_array() &&
+        own->size() * value.size() <= kMostPairs) {  // one of these, and one of those
+      Json pairs = Json::array();
+      for (const Json& a : *own)
+        for (const Json& b : value) pairs.push_back({{"allOf", Json::array({a, b})}});
+      *own = std::move(pairs);
+      return true;
+    }
     if (key == "required" && own->is_array() && value.is_array()) {
       for (const Json& name : value)
         if (std::find(own->begin(), own->end(), name) == own->end()) own->push_back(name);

@@ -78,7 +78,12 @@ def generate_options(given: Mapping[str, Any], prompt_names: Iterable[str]) -> d
             for other, value in rewritten(options[name], options).items():
                 _put(found, other, value, name)
     found = _renamed(found, _GENERATE, [*_situ.option_names(), *prompt_names], "generate")
-    return {name: _SPELLED[name](value) if name in _SPELLED else value for name, value in found.items()}
+    spelled = {name: _SPELLED[name](value) if name in _SPELLED else value for name, value in found.items()}
+    if spelled.get("beams") in (None, 1):  # transformers does not look at these then; a length penalty of 1 is none
+        spelled.pop("early_stopping", None)
+        if spelled.get("length_penalty") == 1:
+            del spelled["length_penalty"]
+    return {name: value for name, value in spelled.items() if value is not None}
 
 
 def load_options(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,5 +221,6 @@ _SPELLED: dict[str, Callable[[Any], Any]] = {
     "bad_words_ids": _lists_of_ids,
     "logit_bias": _biases,
     "json_schema": _schema,
+    "seed": lambda value: None if value == -1 and not isinstance(value, bool) else value,  # vLLM's drawn one
     "early_stopping": lambda value: {True: "true", False: "false"}[value] if isinstance(value, bool) else value,
 }
