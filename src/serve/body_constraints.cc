@@ -12,14 +12,6 @@ namespace {
 
 constexpr int64_t kMostSchemaKeys = 2048;
 
-// Keys that are not known are ignored, null values are as if they were absent.
-void ignore_others(BodyReader& r, const std::string& name, const Json& value,
-                   std::initializer_list<const char*> known) {
-  for (const auto& [key, inner] : value.items())
-    if (!inner.is_null() && std::none_of(known.begin(), known.end(), [&](const char* k) { return key == k; }))
-      r.ignore(name + "." + key);
-}
-
 // An answer has one grammar. A schema is more than any object.
 bool take_constraint(BodyReader& r, const std::string& name) {
   if (!r.constraint.empty() && !r.any_object) {
@@ -87,7 +79,7 @@ void set_choice(BodyReader& r, const std::string& name, const Json& value) {
 // {"name", "description", "schema", "strict"}
 void read_json_schema(BodyReader& r, const std::string& name, const Json& value) {
   if (!value.is_object()) return r.refuse_type(name, value, "an object with a schema");
-  ignore_others(r, name, value, {"name", "description", "schema", "strict"});
+  r.ignore_others(value, name, {"name", "description", "schema", "strict"});
   const Json strict = value.value("strict", Json());
   if (!strict.is_null() && !strict.is_boolean()) return r.refuse_type(name + ".strict", strict, "true or false");
   set_schema(r, name + ".schema", value.value("schema", Json()), strict == true);
@@ -102,29 +94,29 @@ void read_format(BodyReader& r, const char* name, const Json& value) {
   const Json type = value.value("type", Json()), schema = value.value("schema", Json()),
              held = value.value("json_schema", Json()), text = value.value("value", Json());
   if (type == "text") {
-    ignore_others(r, format, value, {"type"});
+    r.ignore_others(value, format, {"type"});
   } else if (type == "json_object" || type == "json" || type == "json_schema") {
     const bool own = type == "json_schema" && !held.is_null();
     if (own) {
-      ignore_others(r, format, value, {"type", "json_schema"});
+      r.ignore_others(value, format, {"type", "json_schema"});
       read_json_schema(r, format + ".json_schema", held);
     } else if (!schema.is_null()) {  // llama.cpp and its clients
-      ignore_others(r, format, value, {"type", "name", "description", "schema", "strict"});
+      r.ignore_others(value, format, {"type", "name", "description", "schema", "strict"});
       set_schema(r, format + ".schema", schema, value.value("strict", Json()) == true);
     } else if (!text.is_null()) {  // text-generation-inference
-      ignore_others(r, format, value, {"type", "value"});
+      r.ignore_others(value, format, {"type", "value"});
       set_schema(r, format + ".value", text);
     } else if (type == "json_schema") {
       r.refuse_type(format + ".json_schema", held, "an object with a schema");
     } else if (!held.is_null()) {
-      ignore_others(r, format, value, {"type", "json_schema"});
+      r.ignore_others(value, format, {"type", "json_schema"});
       read_json_schema(r, format + ".json_schema", held);
     } else {
-      ignore_others(r, format, value, {"type"});
+      r.ignore_others(value, format, {"type"});
       set_any_object(r, format);
     }
   } else if (type == "regex" && text.is_string()) {
-    ignore_others(r, format, value, {"type", "value"});
+    r.ignore_others(value, format, {"type", "value"});
     set_regex(r, format, text.get<std::string>());
   } else {
     r.refuse(format + ".type", format + ".type should be text, json_object or json_schema, is " + shown(type));

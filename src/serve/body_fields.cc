@@ -358,6 +358,12 @@ void BodyReader::ignore(const std::string& name) {
   asked.ignored.add(shown);
 }
 
+void BodyReader::ignore_others(const Json& object, const std::string& where, std::initializer_list<const char*> known) {
+  for (const auto& [key, value] : object.items())
+    if (!value.is_null() && std::none_of(known.begin(), known.end(), [&](const char* k) { return key == k; }))
+      ignore(where + "." + key);
+}
+
 bool BodyReader::template_reads(std::string_view name) const {
   const FolderTokenizer* text = impl_of(model).text();
   return text && text->template_reads(name);

@@ -45,6 +45,8 @@ class BodyReader {
   bool template_reads(std::string_view name) const;
   // A name that nothing here knows: it is told in the answer, or refused where the rules are strict.
   void ignore(const std::string& name);
+  // The same for keys of an object but the known ones; null values are as if they were absent.
+  void ignore_others(const Json& object, const std::string& where, std::initializer_list<const char*> known);
   // The field `name` says this option of GenerateOptions.
   void says(const char* option, const std::string& name) { asked.fields_of_options[option] = name; }
   void refuse_type(const std::string& param, const Json& value, const std::string& wanted);

@@ -22,7 +22,6 @@ class MessageReader {
   void read_message(const Json& message, const std::string& where);
   void read_content(const Json& content, const std::string& where);
   void read_key(const std::string& key, const Json& value, const std::string& where, Json& more);
-  void ignore_others(const Json& object, const std::string& where, std::initializer_list<const char*> known);
   void read_image(const Json& part, const std::string& where);
   std::optional<std::vector<uint8_t>> bytes_of_url(const std::string& url, const std::string& where);
   std::optional<std::vector<uint8_t>> bytes_of_file(const std::string& url, const std::string& where);
@@ -35,22 +34,14 @@ class MessageReader {
   bool media_ = false;  // there are images or sounds
 };
 
-// Other keys are ignored, and null values are as if they were absent.
-void MessageReader::ignore_others(const Json& object, const std::string& where,
-                                  std::initializer_list<const char*> known) {
-  for (const auto& [key, value] : object.items())
-    if (!value.is_null() && std::none_of(known.begin(), known.end(), [&](const char* k) { return key == k; }))
-      r_.ignore(where + "." + key);
-}
-
 void MessageReader::read_calls(const Json& calls, const std::string& where) {
   if (!calls.is_array()) return r_.refuse_type(where, calls, "a list of tool calls");
   for (size_t i = 0; i < calls.size() && !r_.refusal; ++i) {
     const std::string here = where + "[" + std::to_string(i) + "]";
     const Json function = calls[i].is_object() ? calls[i].value("function", Json()) : Json();
     if (!function.is_object()) return r_.refuse_type(here, calls[i], "a call of a function");
-    ignore_others(calls[i], here, {"id", "type", "function", "index"});
-    ignore_others(function, here + ".function", {"name", "arguments"});
+    r_.ignore_others(calls[i], here, {"id", "type", "function", "index"});
+    r_.ignore_others(function, here + ".function", {"name", "arguments"});
     const Json type = calls[i].value("type", Json());
     if (!type.is_null() && type != "function")
       return r_.refuse(here + ".type", here + ".type should be function, is " + shown(type));
@@ -92,7 +83,7 @@ std::optional<std::vector<uint8_t>> MessageReader::bytes_of_url(const std::strin
 
 void MessageReader::read_image(const Json& part, const std::string& where) {
   const Json image = part.value("image_url", Json());
-  if (image.is_object()) ignore_others(image, where + ".image_url", {"url", "detail"});
+  if (image.is_object()) r_.ignore_others(image, where + ".image_url", {"url", "detail"});
   const Json url = image.is_object() ? image.value("url", Json()) : image;
   if (!url.is_string()) return r_.refuse_type(where + ".image_url.url", url, "a data: URL");
   if (std::optional<std::vector<uint8_t>> bytes =
@@ -103,7 +94,7 @@ void MessageReader::read_image(const Json& part, const std::string& where) {
 // {"data": base64, "format"}; what the bytes are is told by themselves.
 void MessageReader::read_sound(const Json& part, const std::string& where) {
   const Json audio = part.value("input_audio", Json());
-  if (audio.is_object()) ignore_others(audio, where + ".input_audio", {"data", "format"});
+  if (audio.is_object()) r_.ignore_others(audio, where + ".input_audio", {"data", "format"});
   const Json data = audio.is_object() ? audio.value("data", Json()) : Json();
   if (!data.is_string()) return r_.refuse_type(where + ".input_audio.data", data, "a base64 text");
   std::optional<std::vector<uint8_t>> bytes = from_base64(data.get_ref<const std::string&>());
@@ -130,7 +121,7 @@ void MessageReader::read_content(const Json& content, const std::string& where) 
     if (!text && !image && !sound)
       return r_.refuse(here + ".type", here + ".type should be text, image_url or input_audio, is " + shown(type));
     const std::string key = text && type != "refusal" ? "text" : type.get<std::string>();
-    ignore_others(part, here, {"type", key.c_str()});
+    r_.ignore_others(part, here, {"type", key.c_str()});
     media_ = media_ || !text;
     if (image) read_image(part, here);
     if (sound) read_sound(part, here);
