@@ -405,7 +405,7 @@ class AnswerTest(ServeCase):
         self.assertEqual(self.server.metric("situ_inter_token_seconds_count") - between, 2 * 6 * 3)
         text = self.server.ask("GET", "/metrics")[1]
         for name in ("situ_requests_total", "situ_requests_running", "situ_requests_waiting", "situ_slots", "situ_slots_used", "situ_prompt_tokens_total", "situ_cached_tokens_total", "situ_answer_tokens_total",
-                     "situ_preemptions_total", "situ_bytes_copied_total", "situ_model_loaded", "situ_time_to_first_token_seconds", "situ_inter_token_seconds", "situ_queue_seconds", "situ_request_seconds",
+                     "situ_preemptions_total", "situ_bytes_copied_total", "situ_steps_alone_total", "situ_model_loaded", "situ_time_to_first_token_seconds", "situ_inter_token_seconds", "situ_queue_seconds", "situ_request_seconds",
                      "situ_prompt_length_tokens", "situ_answer_length_tokens", "process_resident_memory_bytes", "process_open_fds"):
             self.assertIn(f"# TYPE {name} ", text)
         for line in text.splitlines():

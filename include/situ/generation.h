@@ -160,9 +160,9 @@ struct Stats {
   int64_t rows = 0;                                                 // tokens that were fed, those of a step together
   int64_t prompt_tokens = 0, cached_tokens = 0, answer_tokens = 0;  // of requests that are over; cached: of the prompts
   int64_t preemptions = 0;
-  int64_t slots = 0, slots_free = 0;  // of the state, now; free: kept prefixes count as taken
-  int64_t slots_kept = 0;             // now, of kept prefixes
-  int64_t bytes_copied = 0;
+  int64_t slots = 0, slots_free = 0;          // of the state, now; free: kept prefixes count as taken
+  int64_t slots_kept = 0;                     // now, of kept prefixes
+  int64_t bytes_copied = 0, steps_alone = 0;  // alone: by one thread, since other processes had the processors
 };
 
 // Embeddings of texts and scores of pairs, by encoders of whole texts (Model::embed, Model::score).

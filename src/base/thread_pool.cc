@@ -104,6 +104,7 @@ ThreadPool::ThreadPool(int threads)
     : threads_(threads > 0 ? threads : usable_cpus()),
       for_job_(spins(threads_)),
       for_workers_(for_job_.spins()),
+      places_(threads_),
       barrier_(threads_, for_job_.spins()) {
   begin_workers();
 }
@@ -113,6 +114,7 @@ ThreadPool::~ThreadPool() { end_workers(); }
 void ThreadPool::begin_workers() {
   workers_.clear();
   barrier_.forget();
+  places_.forget();
   epoch_ = 0;
   stop_ = false;
   process_ = getpid();
@@ -139,6 +141,7 @@ void ThreadPool::run(Job job, void* argument) {
     } catch (const std::system_error&) {
       throw std::bad_alloc();  // what callers know
     }
+  places_.part();
   job_ = job;
   argument_ = argument;
   running_.store(threads_ - 1, std::memory_order_relaxed);
@@ -151,11 +154,14 @@ void ThreadPool::run(Job job, void* argument) {
 
 void ThreadPool::work(int thread) {
   unsigned seen = 0;
+  places_.begin(thread);
   while (true) {
     for_job_.until_changed(epoch_, seen);
     ++seen;
     if (stop_.load(std::memory_order_acquire)) return;
+    places_.woken(thread);
     job_(argument_, thread, threads_);
+    places_.done(thread);
     if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_all();
   }
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/process_thread.h"
+#include "base/thread_places.h"
 
 namespace situ {
 
@@ -90,6 +91,7 @@ class ThreadPool {
   const int threads_;
   std::mutex turn_;  // of who runs a job
   Waiting for_job_, for_workers_;
+  ThreadPlaces places_;
   Barrier barrier_;
   Job job_ = nullptr;
   void* argument_ = nullptr;

@@ -1,6 +1,7 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,6 +41,34 @@ TEST(ThreadPool, ABarrierOrdersWhatThreadsWrite) {
       }
     });
   for (const int sum : sums) EXPECT_EQ(sum, 300);
+}
+
+// Threads that ran on one processor, as the kernel may wake them, are parted and then free again.
+TEST(ThreadPool, ThreadsAreWokenOnProcessorsOfTheirOwn) {
+  cpu_set_t all, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
+  const int here = sched_getcpu();
+  if (CPU_COUNT(&all) < 2) GTEST_SKIP() << "one processor";
+  CPU_ZERO(&one);
+  CPU_SET(here, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+  ThreadPool pool(2);  // whose worker is bound as this thread is
+  entered(pool);
+  std::atomic<pid_t> worker{0};
+  pool.run([&](int thread, int) {
+    if (thread == 1) worker = gettid();
+  });
+  ASSERT_EQ(sched_setaffinity(worker, sizeof(all), &all), 0);
+  std::atomic<int> processor{-1};
+  cpu_set_t free;
+  pool.run([&](int thread, int) {
+    if (thread != 1) return;
+    processor = sched_getcpu();
+    sched_getaffinity(0, sizeof(free), &free);
+  });
+  EXPECT_NE(processor, here);
+  EXPECT_TRUE(CPU_EQUAL(&free, &all));
+  ASSERT_EQ(sched_setaffinity(0, sizeof(all), &all), 0);
 }
 
 // A child has none of its parent's threads: it begins its own, and its parent's stay what they are.

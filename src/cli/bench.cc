@@ -2,7 +2,6 @@
 // in turn on the same machine in one run. A run of each case that is not timed comes first.
 #include <algorithm>
 #include <cstdio>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -11,6 +10,7 @@
 #include "base/tensor.h"
 #include "base/thread_pool.h"
 #include "cli/bench.h"
+#include "cli/bench_kernels.h"
 #include "cli/commands.h"
 #include "cli/models.h"
 #include "generate/greedy.h"
@@ -34,6 +34,7 @@ double mean(std::vector<double> v) {
 // decode_ms: the median of the steps of a run; decode_mean_ms: the time from the first step to the last / steps.
 struct Sample {
   double prefill_ms = 0, decode_ms = 0, decode_mean_ms = 0, copied = 0, written = 0;
+  double alone = 0;  // steps of those that one thread did alone
 };
 
 // One run: `depth` tokens untimed, `prompt` tokens timed, then `tokens` greedy steps timed.
@@ -50,6 +51,7 @@ Result<Sample> measure(Model& model, int64_t depth, int64_t prompt, int64_t toke
   s.prefill_ms = ms_since(start);
   model.reset_ledger();
   std::vector<double> steps;
+  const int64_t alone = model.stats().steps_alone;
   const auto first = Clock::now();
   for (int64_t i = 0; i < tokens; ++i) {
     const auto begin = Clock::now();
@@ -60,6 +62,7 @@ Result<Sample> measure(Model& model, int64_t depth, int64_t prompt, int64_t toke
   }
   s.decode_mean_ms = ms_since(first) / static_cast<double>(tokens);
   s.decode_ms = median(steps);
+  s.alone = static_cast<double>(model.stats().steps_alone - alone);
   s.copied = static_cast<double>(model.ledger().copied) / static_cast<double>(tokens);
   s.written = static_cast<double>(model.ledger().computed + model.ledger().copied) / static_cast<double>(tokens);
   return s;
@@ -72,8 +75,8 @@ Sample each(double (*statistic)(std::vector<double>), const std::vector<Sample>&
     for (const Sample& s : all) v.push_back(s.*field);
     return statistic(v);
   };
-  return {of(&Sample::prefill_ms), of(&Sample::decode_ms), of(&Sample::decode_mean_ms), of(&Sample::copied),
-          of(&Sample::written)};
+  return {of(&Sample::prefill_ms), of(&Sample::decode_ms), of(&Sample::decode_mean_ms),
+          of(&Sample::copied),     of(&Sample::written),   of(&Sample::alone)};
 }
 
 nlohmann::ordered_json to_json(const std::vector<Sample>& samples, int64_t prompt) {
@@ -88,20 +91,17 @@ nlohmann::ordered_json to_json(const std::vector<Sample>& samples, int64_t promp
   j["decode_tokens_per_s_mean"] = 1000.0 / average.decode_mean_ms;
   j["bytes_copied_per_token"] = middle.copied;
   j["bytes_written_per_token"] = middle.written;
+  j["steps_alone"] = average.alone;
   return j;
 }
 
-// Where a decoded token's time goes, by operator: the mean over `tokens` traced steps.
-struct KernelRow {
-  std::string kind;
-  double calls = 0, us = 0, bytes = 0;  // us: summed over calls, of the thread that took longest in each
-};
+// Where a decoded token's time goes.
 struct StepTable {
-  std::vector<KernelRow> rows;  // by time, longest first
-  double token_us = 0, wait_us = 0;
+  KernelTable kernels;
   // What a token must read (weights as stored, and the state of the past), how fast this machine reads as much
   // memory with as many threads, and the share of that speed that decoding reaches.
   double bytes = 0, bandwidth = 0, roofline = 0;
+  double alone = 0;  // of the timed steps of a run, those that one thread did alone (StepThreads)
 };
 
 // Reads as much memory as a token does, with as many threads: what decoding cannot be faster than.
@@ -135,7 +135,8 @@ class Reader {
   ThreadPool pool_;
 };
 
-Result<StepTable> kernel_table(Model& model, int64_t depth, int64_t tokens) {
+// The mean over `tokens` traced steps.
+Result<StepTable> trace_steps(Model& model, int64_t depth, int64_t tokens) {
   const int64_t calls = model.facts().kernel_calls_per_token;
   Trace trace(model.facts().threads, static_cast<size_t>(calls + 1) * static_cast<size_t>(tokens));
   Result<Session> session = model.new_session();
@@ -149,35 +150,9 @@ Result<StepTable> kernel_table(Model& model, int64_t depth, int64_t tokens) {
   }
   SITU_RETURN_IF_ERROR(model.record(nullptr));
   if (!logits.is_ok()) return logits.status();
-  StepTable table;
-  std::map<std::string, KernelRow> rows;
-  const double n = static_cast<double>(tokens);
-  for (size_t i = 0; i < trace.events(0).size(); ++i) {
-    const TraceEvent& first = trace.events(0)[i];
-    const Trace::Name& name = trace.names()[static_cast<size_t>(first.name)];
-    int64_t longest = first.end - first.begin;
-    if (name.kind == "token") {
-      table.token_us += static_cast<double>(longest) / 1000.0 / n;
-      continue;
-    }
-    for (int t = 1; t < trace.threads(); ++t) {
-      if (trace.events(t).size() + static_cast<size_t>(tokens) != trace.events(0).size())
-        continue;  // thread 0 took some steps alone
-      // Thread 0 has one event more per step, that of the step itself.
-      const TraceEvent& e = trace.events(t)[i - i / static_cast<size_t>(calls + 1)];
-      longest = std::max(longest, e.end - e.begin);
-    }
-    KernelRow& row = rows[name.kind];
-    row.calls += 1 / n;
-    row.us += static_cast<double>(longest) / 1000.0 / n;
-    row.bytes += static_cast<double>(name.bytes) / n;
-    table.wait_us += static_cast<double>(first.begin - first.ready) / 1000.0 / n;
-  }
-  for (auto& [kind, row] : rows) {
-    row.kind = kind;
-    table.rows.push_back(row);
-  }
-  std::sort(table.rows.begin(), table.rows.end(), [](const KernelRow& a, const KernelRow& b) { return a.us > b.us; });
+  StepTable table{kernel_table(trace, static_cast<double>(tokens))};
+  for (const KernelRow& r : table.kernels.rows) table.bytes += r.bytes;
+  table.bytes += static_cast<double>(model.facts().state_bytes_per_token * depth);
   return table;
 }
 
@@ -186,12 +161,10 @@ void print(const StepTable& table, int64_t depth) {
       "\nOne token at %lld past tokens reads %.1f MB; this machine reads as much at %.1f GB/s: decoding is at %.0f%% "
       "of the roofline.\n",
       static_cast<long long>(depth), table.bytes / 1e6, table.bandwidth / 1e9, 100 * table.roofline);
-  std::printf("It takes %.0f us, of which thread 0 waits %.0f us at barriers (traced):\n", table.token_us,
-              table.wait_us);
-  std::printf("%-28s %8s %10s %8s %12s %8s\n", "kernel", "calls", "us", "share", "weight bytes", "GB/s");
-  for (const KernelRow& r : table.rows)
-    std::printf("%-28s %8.0f %10.1f %7.1f%% %12.0f %8.1f\n", r.kind.c_str(), r.calls, r.us, 100 * r.us / table.token_us,
-                r.bytes, r.us > 0 ? r.bytes / r.us / 1000 : 0);
+  if (table.alone > 0)
+    std::printf("One thread did %.1f steps of a run alone, since others had the processors.\n", table.alone);
+  std::printf("It takes %.0f us (traced):\n", table.kernels.steps_us);
+  print(table.kernels, table.kernels.steps_us);
 }
 
 nlohmann::ordered_json to_json(const StepTable& table) {
@@ -199,10 +172,9 @@ nlohmann::ordered_json to_json(const StepTable& table) {
   j["bytes_read_per_token"] = table.bytes;
   j["read_bandwidth_bytes_per_s"] = table.bandwidth;
   j["roofline_share"] = table.roofline;
-  j["token_us"] = table.token_us;
-  j["wait_us"] = table.wait_us;
-  for (const KernelRow& r : table.rows)
-    j["kernels"].push_back({{"kernel", r.kind}, {"calls", r.calls}, {"us", r.us}, {"weight_bytes", r.bytes}});
+  j["token_us"] = table.kernels.steps_us;
+  j["wait_us"] = table.kernels.waits_us;
+  j["kernels"] = to_json(table.kernels.rows);
   return j;
 }
 
@@ -260,10 +232,8 @@ int bench(const BenchArguments& a) {
   if (!a.json)
     std::printf("%8s %10s %14s %14s %16s\n", "past", "mode", "prefill tok/s", "decode tok/s", "copied B/token");
   for (int64_t depth : depths) {
-    Result<StepTable> kernels = kernel_table(models[0], depth + a.prompt, a.tokens);
+    Result<StepTable> kernels = trace_steps(models[0], depth + a.prompt, a.tokens);
     if (!kernels.is_ok()) return fail(kernels.status().message());
-    for (const KernelRow& r : kernels->rows) kernels->bytes += r.bytes;
-    kernels->bytes += static_cast<double>(models[0].facts().state_bytes_per_token * (depth + a.prompt));
     Reader reader(static_cast<int64_t>(kernels->bytes), models[0].facts().threads);
     std::vector<std::vector<Sample>> samples(models.size());
     std::vector<double> readings;
@@ -290,6 +260,7 @@ int bench(const BenchArguments& a) {
       kernels->bandwidth = kernels->bytes / read_ms * 1000;
       kernels->roofline = read_ms / each(median, samples[0]).decode_ms;
     }
+    kernels->alone = each(mean, samples[0]).alone;
     row["kernels"] = to_json(*kernels);
     tables.push_back(std::move(*kernels));
     report["rows"].push_back(row);

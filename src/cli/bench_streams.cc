@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "cli/bench.h"
+#include "cli/bench_kernels.h"
 #include "cli/models.h"
 
 namespace situ::cli {
@@ -82,7 +83,7 @@ struct Times {
 struct Figures {
   double ms = 0, copied = 0, answer_tokens = 0, all_tokens = 0;  // of a run, the mean
   Times first, between;                                          // first: from submission to the first token
-  int64_t steps = 0, preemptions = 0;
+  int64_t steps = 0, preemptions = 0, alone = 0;                 // alone: steps that one thread did
 };
 
 // A request that runs, and where its next token is awaited.
@@ -122,6 +123,7 @@ class Bench {
     figures->copied += static_cast<double>(after.bytes_copied - before.bytes_copied) / answers;
     figures->steps += after.steps - before.steps;
     figures->preemptions += after.preemptions - before.preemptions;
+    figures->alone += after.steps_alone - before.steps_alone;
     return Status::ok();
   }
 
@@ -197,6 +199,37 @@ class Bench {
   bool news_ = false;
 };
 
+// A run that is traced: where its time goes, in microseconds of all of it.
+struct Traced {
+  KernelTable kernels;
+  double us = 0;
+  bool whole = true;  // it had no more kernel calls than are kept
+};
+
+Result<Traced> trace_run(Model& model, Bench& bench) {
+  constexpr size_t kMostEvents = size_t{4} << 20;  // a thread
+  Trace trace(model.facts().threads, kMostEvents);
+  SITU_RETURN_IF_ERROR(model.record(&trace));
+  const auto begin = Clock::now();
+  const Status done = bench.run(nullptr);
+  const double us = 1000 * ms_since(begin);
+  SITU_RETURN_IF_ERROR(model.record(nullptr));
+  if (!done.is_ok()) return done;
+  return Traced{kernel_table(trace, 1), us, trace.events(0).size() < kMostEvents};
+}
+
+void print(const Traced& traced, int64_t streams) {
+  if (!traced.whole) {
+    std::printf("\nA run of %lld streams has more kernel calls than a trace keeps: a smaller -n has fewer.\n",
+                static_cast<long long>(streams));
+    return;
+  }
+  std::printf("\nA run of %lld streams takes %.0f us (traced):\n", static_cast<long long>(streams), traced.us);
+  print(traced.kernels, traced.us);
+  const double rest = traced.us - traced.kernels.steps_us;
+  std::printf("%-28s %8s %12.1f %7.1f%%\n", "(between steps)", "", rest, 100 * rest / traced.us);
+}
+
 }  // namespace
 
 Result<std::vector<int64_t>> parse_counts(const std::string& option, const std::string& list, int64_t least,
@@ -246,6 +279,7 @@ int bench_streams(const BenchArguments& a) {
   if (!a.json)
     std::printf("%8s %18s %16s %24s %24s\n", "streams", "answer tokens/s", "copied B/token", "first token ms p50, p99",
                 "between ms p50, p99");
+  std::vector<Traced> tables;
   for (const int64_t streams : *counts) {
     const int64_t requests = a.requests.value_or(streams);
     const Asked asked = ask(*prompt, *answer, requests, a.rate, model->facts().vocabulary);
@@ -262,14 +296,23 @@ int bench_streams(const BenchArguments& a) {
                                {"ttft_ms", f.first.percentiles()},
                                {"itl_ms", f.between.percentiles()},
                                {"steps", f.steps / a.reps},
+                               {"steps_alone", f.alone / a.reps},
                                {"preemptions", f.preemptions / a.reps},
                                {"bytes_copied_per_token", f.copied / reps}};
     if (!a.json)
       std::printf("%8lld %18.1f %16.0f %15.1f %8.1f %15.1f %8.1f\n", static_cast<long long>(streams), rate,
                   f.copied / reps, row["ttft_ms"]["p50"].get<double>(), row["ttft_ms"]["p99"].get<double>(),
                   row["itl_ms"]["p50"].get<double>(), row["itl_ms"]["p99"].get<double>());
+    const Result<Traced> traced = trace_run(*model, bench);
+    if (!traced.is_ok()) return fail(traced.status().message());
+    row["traced_us"] = traced->us;
+    row["steps_us"] = traced->kernels.steps_us;
+    row["wait_us"] = traced->kernels.waits_us;
+    if (traced->whole) row["kernels"] = to_json(traced->kernels.rows);
     report["rows"].push_back(std::move(row));
+    tables.push_back(*traced);
   }
+  for (size_t i = 0; i < tables.size() && !a.json; ++i) print(tables[i], (*counts)[i]);
   if (a.json) std::printf("%s\n", report.dump().c_str());
   return 0;
 }

@@ -158,6 +158,7 @@ nb::dict stats_to_python(const Stats& s) {
   d["slots_free"] = s.slots_free;
   d["slots_kept"] = s.slots_kept;
   d["bytes_copied"] = s.bytes_copied;
+  d["steps_alone"] = s.steps_alone;
   return d;
 }
 

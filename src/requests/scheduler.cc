@@ -144,6 +144,7 @@ Stats Scheduler::stats_of(const Lane& lane) {
   s.waiting = lane.served.waiting;
   s.bytes_copied = lane.served.ledger().copied;
   if (!lane.served.in_place) return s;
+  s.steps_alone = lane.served.in_place->alone_steps();
   s.slots = lane.served.in_place->states().capacity();
   s.slots_free = lane.served.in_place->states().free_slots();
   if (const PrefixCache* prefixes = lane.served.prefixes()) s.slots_kept = prefixes->slots();

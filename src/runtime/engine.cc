@@ -392,12 +392,20 @@ Result<int64_t> InPlaceEngine::slots_in(int64_t memory, int64_t arena) const {
   return std::min(kMostSlots, (memory - fixed) / slot);
 }
 
+void InPlaceEngine::warm() {
+  std::vector<std::span<const std::byte>> read = prefill_->read_whole();
+  const std::vector<std::span<const std::byte>> more = decode_->read_whole();
+  read.insert(read.end(), more.begin(), more.end());
+  warm_.begin(std::move(read));
+}
+
 void InPlaceEngine::finish_saving() {
   if (media_) media_->finish_saving();
   saver_.finish();
 }
 
 InPlaceEngine::~InPlaceEngine() {
+  warm_.stop();
   builder_ = nullptr;
   finish_saving();
 }

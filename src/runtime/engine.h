@@ -21,6 +21,7 @@
 #include "runtime/source_writer.h"
 #include "runtime/switches.h"
 #include "runtime/token_batch.h"
+#include "runtime/warm_pages.h"
 
 namespace situ {
 
@@ -156,6 +157,10 @@ class InPlaceEngine {
   void finish_saving();
   // The same; why nothing was saved, else empty.
   std::string saving_problem() { return saver_.problem(); }
+  // Brings what steps read into memory, by a thread that runs where nobody else does. Once.
+  void warm();
+  // How many steps one thread did alone so far (StepThreads).
+  int64_t alone_steps() const { return executor_->alone_steps(); }
   // Records the kernel calls of the next steps, until null is given.
   void set_trace(Trace* trace) {
     prefill_->set_trace(trace);
@@ -257,6 +262,7 @@ class InPlaceEngine {
   Switches switches_;
   PackUse packs_;
   PackSaver saver_;
+  WarmPages warm_;
 
  public:
   ~InPlaceEngine();

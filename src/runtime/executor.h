@@ -79,6 +79,8 @@ class Executor {
   // Books what kernels move; what the outputs of the calls take is left to the caller.
   StepEnd run(const Execution& execution, const BoundStep& step, Ledger& ledger);
 
+  int64_t alone_steps() const { return step_threads_.alone_steps(); }
+
   // For tests, which compare the results. Thread 0 does the work of all in every short step from now on.
   void work_alone() { always_alone_ = true; }
   // Every thread calls this before each kernel call.

@@ -415,6 +415,20 @@ static int64_t bytes_read(const Graph& graph, const Node& node, int64_t bytes) {
   return bytes / experts * std::min(experts, graph.values[node.in[1]].info.shape.back().value());
 }
 
+std::vector<std::span<const std::byte>> Program::read_whole() const {
+  std::vector<std::span<const std::byte>> all;
+  for (const Call& c : schedule_->calls) {
+    const Step& step = plan_.steps[static_cast<size_t>(c.step)];
+    for (ValueId v : c.in) {
+      if (v == kNoValue || step.move || !graph_.values[v].constant.present()) continue;
+      const Tensor& t = graph_.values[v].constant;
+      if (bytes_read(graph_, graph_.nodes[static_cast<size_t>(step.node)], t.bytes()) == t.bytes() && t.contiguous())
+        all.emplace_back(t.view().data, static_cast<size_t>(t.bytes()));
+    }
+  }
+  return all;
+}
+
 void Program::set_trace(Trace* trace) {
   trace_ = trace;
   if (!trace) return;

@@ -105,6 +105,8 @@ class Program final : private BoundCalls {
   const Schedule& schedule() const { return *schedule_; }
   const Execution& execution() const { return *execution_; }
   bool is_product(int call) const;
+  // The constants that every step reads as a whole: not tables of rows, nor the matrices of experts.
+  std::vector<std::span<const std::byte>> read_whole() const;
   void name_in_trace(BoundStep* step) const {
     step->trace = trace_;
     step->first_name = first_name_;

@@ -84,5 +84,35 @@ TEST(StepThreads, A_trial_without_a_like_step_ends) {
   EXPECT_EQ(alone_of(threads, 1000, 1.5, 0, 3, 2), 0);
 }
 
+// Two threads that begin, or wake, on one processor are parted by the kernel soon.
+TEST(StepThreads, All_where_a_start_takes_less_than_the_kernel_needs_to_part_them) {
+  StepThreads threads = one_program();
+  EXPECT_EQ(alone_of(threads, 7, 2.6, 40, 2, 1, {2.6, 9}), 0);
+  EXPECT_EQ(alone_of(threads, 1000, 1.5, 0, 2), 0);
+}
+
+TEST(StepThreads, Steps_that_wait_for_pages_say_nothing) {
+  StepThreads threads = one_program();
+  EXPECT_EQ(alone_of(threads, 4, 300, 40, 3, 1, {100, 9, 5000}), 0);
+}
+
+// One thread was believed to be sooner, and the others come again: it looks after 20 ms.
+TEST(StepThreads, All_soon_where_the_others_come_again) {
+  StepThreads threads = one_program();
+  const int before = alone_of(threads, 15, 2.6, 40, 2, 1, {2.6, 9});
+  EXPECT_GT(before, 0);
+  EXPECT_TRUE(threads.alone());
+  const int after = alone_of(threads, 1000, 1.5, 0, 2);
+  EXPECT_LE(after, 10);
+  EXPECT_EQ(threads.alone_steps(), before + after);
+}
+
+// A look costs at most 2% of the time.
+TEST(StepThreads, Looks_are_as_rare_as_they_are_dear) {
+  StepThreads threads = one_program();
+  alone_of(threads, 10, 100, 40, 8, 1, {20, 9});
+  EXPECT_GE(alone_of(threads, 5000, 48, 40, 8, 1, {20, 9}), 4970);  // a look loses 40 ms, 250 steps take 2,000
+}
+
 }  // namespace
 }  // namespace situ

@@ -225,6 +225,8 @@ void Server::show_metrics(Call& call) {
        [](const Stats& s) { return as_number(s.preemptions); }},
       {"situ_bytes_copied_total", "counter", "Bytes that existed elsewhere.",
        [](const Stats& s) { return as_number(s.bytes_copied); }},
+      {"situ_steps_alone_total", "counter", "Steps that one thread did alone, since others have the processors.",
+       [](const Stats& s) { return as_number(s.steps_alone); }},
   };
   std::vector<std::pair<std::string, Stats>> stats;
   std::vector<std::pair<std::string, double>> loaded;

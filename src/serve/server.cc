@@ -135,6 +135,8 @@ Status Server::load() {
     served.running_limit = options_.max_running;
   }
   loaded_ = true;
+  for (Hosted& h : models_.all())
+    if (InPlaceEngine* const engine = impl_of(*h.model).in_place.get()) engine->warm();
   return Status::ok();
 }
 
