@@ -36,7 +36,7 @@ class CheckCase(CliTest):
         cls.graph = onnx.load(cls.llama / "model.onnx")
 
     def check(self, model, *options, code=0):
-        run = Run("check", model, "--json", *options)
+        run = Run("check", model, "--json=full", *options)
         self.assertEqual((run.code, run.err, run.stopped), (code, "", ""), run)
         facts = json.loads(run.out)
         self.assertEqual(FIELDS - set(facts), set())
