@@ -97,8 +97,8 @@ class CliTest(unittest.TestCase):
         self.assertEqual((run.code, run.err), (0, ""), run)
         return json.loads(run.out)
 
-    def refused(self, run, *words):
-        self.assertEqual((run.code, run.stopped), (2, ""), run)
+    def refused(self, run, *words, code=2):
+        self.assertEqual((run.code, run.stopped), (code, ""), run)
         self.assertEqual(run.out, "", run)
         self.assertRegex(run.err, r"\Asitu: [^\n]+\n\Z", run)
         for word in words:

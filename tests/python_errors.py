@@ -69,7 +69,7 @@ class ErrorsTest(PythonTest):
         for call in (lambda: self.model.generate(5), lambda: self.model.generate(b"12"), lambda: self.model.generate([1], chat=True),
                      lambda: self.model.generate([1], temprature=1), lambda: self.model.generate([1], top_k="many"),
                      lambda: self.model.generate([1], max_new_tokens="2"), lambda: self.model.generate([1], stop=5),
-                     lambda: self.model.generate([1], seed=-1), lambda: self.model.generate([1.5]), lambda: self.model.stream([1], nothing=1),
+                     lambda: self.model.generate([1], seed=-2), lambda: self.model.generate([1.5]), lambda: self.model.stream([1], nothing=1),
                      lambda: self.model.generate({1: 2}), lambda: self.model.step([(None, [1])]), lambda: self.model.step([(self.model.session(), "1")]),
                      lambda: self.model.encode(5), lambda: self.model.encode_chat([{"role": "user"}]), lambda: self.model.decode([None]),
                      lambda: self.model.generate([1], arrays=[1]), lambda: situ.load(self.path, threads="2"), lambda: situ.load(self.path, nothing=1), lambda: pickle.dumps(self.model)):

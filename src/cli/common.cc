@@ -36,7 +36,9 @@ std::span<const ExitMeaning> exit_codes() {
 }
 
 int fail_load(const Status& status, bool limited) {
-  return fail(status.message(), status.code() == Code::kNoRoom && !limited ? kFailed : kRefused);
+  // Reasons are about the model: it is too large for any machine.
+  const bool of_machine = status.code() == Code::kNoRoom && !limited && status.reasons().empty();
+  return fail(status.message(), of_machine ? kFailed : kRefused);
 }
 
 int fail_output() {

@@ -112,7 +112,9 @@ std::optional<Model> load_model(const LoadArguments& a, int* code) {
   Result<Model> model = Model::load(a.model, a.load);
   waiting.stop();
   if (model.is_ok()) {
-    if (const int64_t packed = model->facts().packed_bytes; packed > 0 && isatty(STDERR_FILENO))
+    constexpr int64_t kSaved = int64_t{16} << 20;  // bytes from which on packed weights are saved
+    const int64_t packed = model->facts().packed_bytes;
+    if (packed >= kSaved && a.load.pack_cache && isatty(STDERR_FILENO))
       std::fprintf(stderr, "situ: packed %s of weights for this processor; later loads map them\n",
                    size_text(static_cast<double>(packed)).c_str());
     return std::move(*model);
@@ -146,7 +148,9 @@ std::string use_text(Use use, const std::string& model) {
 int check_use(const Model& model, const std::string& name, std::initializer_list<Use> uses) {
   const Use use = use_of(model);
   if (std::find(uses.begin(), uses.end(), use) != uses.end()) return kDone;
-  return fail(name + ": is " + use_text(use, name));
+  // What the graph lacks, which any call that wants logits says.
+  const Status lacks = model.generates() ? Status::error(name) : model.perplexity({}, {}).status();
+  return fail(lacks.message() + ": this is " + use_text(use, name));
 }
 
 }  // namespace situ::cli

@@ -9,6 +9,8 @@ std::span<const LoadOption> load_option_table() {
   static const LoadOption table[] = {
       {"threads", "--threads", "N", "Threads that compute", "one for each usable CPU", 1, Runtime::kMostThreads, true,
        &O::threads},
+      {"naive", "--naive", "", "Run the graph literally: past in, present out, Concat copies", "", 0, 0, false,
+       &O::naive},
       {"context_length", "--context", "N", "Most tokens of a sequence", "the model's, else 4096", 1, kMostTokens, true,
        &O::context_length},
       {"memory", "--memory", "SIZE", "Budget for weights, activations and KV cache: 2GiB",
@@ -26,8 +28,6 @@ std::span<const LoadOption> load_option_table() {
       {"variants", "--variant", "VARIANT", "Precision of the graphs: q4, fp16, ...; or GRAPH=VARIANT (repeatable)",
        "the file without a suffix, else the only one", 0, 0, true, &O::variants},
       {"pack_cache", "--no-pack-cache", "", "Neither use nor save packed weights", "", 0, 0, false, &O::pack_cache},
-      {"naive", "--naive", "", "Run the graph literally: past in, present out, Concat copies", "", 0, 0, false,
-       &O::naive},
   };
   return table;
 }
