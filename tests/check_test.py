@@ -83,6 +83,17 @@ class RunsTest(CheckCase):
         self.assertEqual((run.code, run.err), (0, ""), run)
         self.assertRegex(run.out, r"\ARuns: decoder\n2 programs, 4 states, 0 bytes copied per token\n")
 
+    def test_checkpoints_that_are_no_exports(self):
+        for name, line in (("model.safetensors", "optimum-cli export onnx --model FOLDER OUTPUT"), ("pytorch_model.bin", "optimum-cli export onnx --model FOLDER OUTPUT"), ("model.gguf", "GGUF")):
+            folder = self.folder / f"checkpoint {name}"
+            folder.mkdir()
+            (folder / name).write_bytes(b"GGUF\3\0\0\0" * 4)
+            for path in (folder, folder / name) if name.endswith("gguf") else (folder,):
+                found = self.check(path, code=2)["try"]
+                self.assertEqual(len(found), 1, found)
+                self.assertIn(line.replace("FOLDER", str(folder)), found[0])
+                self.assertIn(f"Try: {found[0]}", Run("check", path).out.splitlines())
+
     def test_verify(self):
         for model, count in ((self.llama, 4), (self.seq2seq("bart"), 2), (self.encoder(), 3)):
             with self.subTest(model.name):

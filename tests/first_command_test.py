@@ -302,6 +302,16 @@ class ProgressTest(FirstTest):
         os.close(master)
         return seen.decode()
 
+    def test_loading(self):
+        """A tokenizer of so many words that reading it takes a while."""
+        model = self.folder / "words"
+        shutil.copytree(self.model, model)
+        words = json.loads((model / "tokenizer.json").read_text())
+        words["model"]["vocab"] |= {f"word{i}": 1000 + i for i in range(600_000)}
+        (model / "tokenizer.json").write_text(json.dumps(words))
+        seen = self.err_on_a_terminal("run", model, "Hi", "-n", 2, "--greedy", "--threads", 1)
+        self.assertRegex(seen, rf"loading {model}: [\d.]+ MiB in memory, \d+ s")
+
     def test_a_long_prompt(self):
         model = write_chat_model(self.folder / "long", TEMPLATE, context=1 << 17)
         text = "ab " * 12000

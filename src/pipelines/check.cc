@@ -214,6 +214,21 @@ std::string shorter_context(const std::string& path, const LoadOptions& options)
   return "";
 }
 
+// The line that makes a model of a checkpoint: of a folder of PyTorch's weights, or of what a GGUF file was made from.
+std::string export_line(const std::filesystem::path& path) {
+  const std::string of_gguf =
+      "optimum-cli export onnx --model ORG/REPO OUTPUT, of the checkpoint that the GGUF file was made from";
+  if (path.extension() == ".gguf") return of_gguf;
+  std::error_code error;
+  for (std::filesystem::directory_iterator file(path, error), end; !error && file != end; file.increment(error)) {
+    const std::string ending = file->path().extension().string();
+    if (ending == ".gguf") return of_gguf;
+    if (ending != ".safetensors" && ending != ".bin" && ending != ".pt") continue;
+    return "optimum-cli export onnx --model " + path.string() + " OUTPUT";
+  }
+  return "";
+}
+
 OrderedJson what_to_try(const std::string& path, const LoadOptions& options, const Reasons& reasons) {
   OrderedJson list = OrderedJson::array();
   const auto add = [&](const std::string& text) {
@@ -224,6 +239,8 @@ OrderedJson what_to_try(const std::string& path, const LoadOptions& options, con
     if (const Result<ModelFolder> folder = open_model_folder(path, options.variants); folder.is_ok())
       for (const std::string& variant : known_variants(*folder, options.variants)) add("--variant " + variant);
   for (const Reason& r : reasons) add(r.advice);
+  if (std::any_of(reasons.begin(), reasons.end(), [](const Reason& r) { return r.kind == Reason::Kind::kFile; }))
+    add(export_line(path));
   if (std::any_of(reasons.begin(), reasons.end(), [](const Reason& r) { return r.kind == Reason::Kind::kSize; }))
     add(shorter_context(path, options));
   return list;
