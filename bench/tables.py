@@ -1,4 +1,4 @@
-"""Writes the measured tables of README.md and docs/*.md, and docs/performance.svg, from bench/results/MACHINE/*.json.
+"""Writes the measured tables of README.md and docs/*.md, docs/performance.svg and docs/performance-dark.svg, from bench/results/MACHINE/*.json.
 
 usage: tables.py [--check] [--root FOLDER]
 
@@ -335,12 +335,31 @@ def block_vision(machines):
 
 
 def block_peers(machines):
-    """The README's: the newest machine, its most telling rows."""
+    """The newest machine, its most telling rows, all engines."""
     machines = [m for m in machines if rows_of(m)]
     if not machines:
         return ["Nothing is measured yet."]
     machine = max(machines, key=lambda m: m.date)
     return [f"Tokens per second, {machine.name} ({machine.date}); more is better, the best of a row is bold:", "", *table(machine, True)]
+
+
+# The rows of the first page: where Situ is ahead, and where it is not.
+FIRST = (("smollm2-int4", "decode", "2048:32"), ("smollm2-int4", "prefill", "512:2"), ("smollm2-int4", "streams", 64), ("llama-1b", "decode", "128:32"),
+         ("llama-8b", "decode", "128:16"), ("llama-8b", "prefill", "512:2"))
+
+
+def block_first(machines):
+    """The README's: a few rows of the newest machine, each beside the best other engine."""
+    machines = [m for m in machines if rows_of(m)]
+    if not machines:
+        return ["Nothing is measured yet."]
+    machine = max(machines, key=lambda m: m.date)
+    lines = [f"Tokens per second, {machine.name} ({machine.date}):", "", "| | Situ | best other engine | ratio |", "|---|---:|---:|---:|"]
+    for (model, kind, case, _), figures in rows_of(machine):
+        top = best(figures, kind)
+        if (model, kind, case) in FIRST and top and figures["situ"] is not None:
+            lines.append(f"| {MODELS[model]}: {title(kind, case)} | {number(figures['situ'])} | {number(top[1])} ({ENGINES[top[0]]}) | {ratio(figures, kind)} |")
+    return lines
 
 
 def block_naive(machines):
@@ -475,7 +494,7 @@ def block_of(run, lines_of):
     return block
 
 
-BLOCKS = {"peers": block_peers, "naive": block_naive, "machines": block_machines, "fixed_window": block_fixed_window, "cross_attention": block_cross_attention,
+BLOCKS = {"first": block_first, "peers": block_peers, "naive": block_naive, "machines": block_machines, "fixed_window": block_fixed_window, "cross_attention": block_cross_attention,
           "speech": block_speech, "vision": block_vision, "experts": block_of("experts", expert_lines), "embeddings": block_of("embeddings", embedding_lines),
           "serve": block_of("serve", serve_lines), "arrivals": block_of("arrivals", arrival_lines)}
 
@@ -504,15 +523,15 @@ def strays(text):
     return found
 
 
-def picture(machines):
+def picture(machines, colours):
     """The rows of the README as bars."""
     compared = [m for m in machines if rows_of(m)]
     if not compared:
-        return plot.bars("Nothing is measured yet.", [], [])
+        return plot.bars("Nothing is measured yet.", [], [], colours)
     newest = max(compared, key=lambda m: m.date)
     groups = [(f"{MODELS[row[0]]}: {title(row[1], row[2])}", [(ENGINES[e], f, number(f)) for e, f in figures.items() if f is not None])
-              for row, figures in rows_of(newest, True)]
-    return plot.bars(f"Tokens per second: {newest.name}", list(ENGINES.values()), groups)
+              for row, figures in rows_of(newest) if row[:3] in FIRST]
+    return plot.bars(f"Tokens per second: {newest.name}", list(ENGINES.values()), groups, colours)
 
 
 def main():
@@ -534,7 +553,8 @@ def main():
             wrong.append(f"{name}: a generated block is not what bench/results says; run bench/tables.py")
         if name not in EXEMPT:
             wrong += [f"{name}:{line}: '{words}' is stated outside a generated block" for line, words in strays(text)]
-    written[a.root / "docs" / "performance.svg"] = picture(machines)
+    for name, colours in (("performance.svg", plot.LIGHT), ("performance-dark.svg", plot.DARK)):
+        written[a.root / "docs" / name] = picture(machines, colours)
     for path, text in written.items():
         if a.check:
             if path.suffix == ".svg" and (not path.exists() or path.read_text(encoding="utf-8") != text):

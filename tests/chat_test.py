@@ -24,7 +24,7 @@ class ChatTest(CliTest):
         cls.model = write_chat_model(cls.folder / "model", TEMPLATE)
 
     def chat(self, lines, *options):
-        return subprocess.run([cli_case.SITU, "chat", self.model, "--ignore-eos", "-n", "4", "--threads", "1", *options], input="".join(line + "\n" for line in lines), capture_output=True, text=True,
+        return subprocess.run([cli_case.SITU, "chat", self.model, "--greedy", "--ignore-eos", "-n", "4", "--threads", "1", *options], input="".join(line + "\n" for line in lines), capture_output=True, text=True,
                               timeout=cli_case.PATIENCE, env={**os.environ, "SITU_CACHE_DIR": ""})
 
     def reply(self, prompt):
@@ -61,7 +61,7 @@ class ChatTest(CliTest):
             self.assertEqual(of("--prompt", "Hi", "--chat"), (ids[:2], "stop"))
             self.assertEqual(of("--prompt", "Hi", "--chat", "--ignore-eos"), (ids, "length"))
             self.assertEqual(of("--prompt", "u:Hi;a:"), (ids, "length"))
-            answers = subprocess.run([cli_case.SITU, "chat", self.model, "-n", "4"], input="Hi\n", capture_output=True, text=True, timeout=cli_case.PATIENCE, env={**os.environ, "SITU_CACHE_DIR": ""})
+            answers = subprocess.run([cli_case.SITU, "chat", self.model, "--greedy", "-n", "4"], input="Hi\n", capture_output=True, text=True, timeout=cli_case.PATIENCE, env={**os.environ, "SITU_CACHE_DIR": ""})
             self.assertEqual(answers.stdout, "".join(chr(32 + i) for i in ids[:2]) + "\n")
         finally:
             config.write_text(before)
@@ -86,10 +86,20 @@ class ChatTest(CliTest):
         self.refused(Run("chat", self.folder / "none"), "none")
         self.refused(Run("chat", self.model, "--echo"), "--echo")  # the prompt is no part of the reply
 
+    def test_the_oldest_turns_leave_a_full_context(self):
+        """A context of 64 tokens with room for a reply of 4."""
+        lines = [f"{i:02}" + "x" * 10 for i in range(9)]
+        answers = self.chat(lines, "--system", "Be")
+        replies = answers.stdout.split("\n")[:-1]
+        self.assertEqual((answers.returncode, len(replies)), (0, 9), answers.stderr)
+        self.assertEqual([line for line in answers.stderr.splitlines() if not line.startswith("[")], ["situ: note: the conversation fills the context of 64 tokens: its oldest turns leave"])
+        turn = lambda i: f"u:{lines[i]};a:{replies[i]};"
+        self.assertEqual(replies[8], self.reply(f"s:Be;{turn(7)}u:{lines[8]};a:"))
+
     def test_a_file_that_is_made_shorter_ends_it_with_a_line(self):
         folder = self.folder / "shorter"
         shutil.copytree(self.model, folder)
-        with subprocess.Popen([cli_case.SITU, "chat", folder, "-n", "4", "--threads", "2"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        with subprocess.Popen([cli_case.SITU, "chat", folder, "--greedy", "-n", "4", "--threads", "2"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               env={**os.environ, "SITU_CACHE_DIR": ""}) as process:
             process.stdin.write("Hi\n")
             process.stdin.flush()

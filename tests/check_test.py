@@ -36,7 +36,7 @@ class CheckCase(CliTest):
         cls.graph = onnx.load(cls.llama / "model.onnx")
 
     def check(self, model, *options, code=0):
-        run = Run("check", model, "--json", *options)
+        run = Run("check", model, "--json=full", *options)
         self.assertEqual((run.code, run.err, run.stopped), (code, "", ""), run)
         facts = json.loads(run.out)
         self.assertEqual(FIELDS - set(facts), set())
@@ -82,6 +82,17 @@ class RunsTest(CheckCase):
         run = Run("check", self.llama)
         self.assertEqual((run.code, run.err), (0, ""), run)
         self.assertRegex(run.out, r"\ARuns: decoder\n2 programs, 4 states, 0 bytes copied per token\n")
+
+    def test_checkpoints_that_are_no_exports(self):
+        for name, line in (("model.safetensors", "optimum-cli export onnx --model FOLDER OUTPUT"), ("pytorch_model.bin", "optimum-cli export onnx --model FOLDER OUTPUT"), ("model.gguf", "GGUF")):
+            folder = self.folder / f"checkpoint {name}"
+            folder.mkdir()
+            (folder / name).write_bytes(b"GGUF\3\0\0\0" * 4)
+            for path in (folder, folder / name) if name.endswith("gguf") else (folder,):
+                found = self.check(path, code=2)["try"]
+                self.assertEqual(len(found), 1, found)
+                self.assertIn(line.replace("FOLDER", str(folder)), found[0])
+                self.assertIn(f"Try: {found[0]}", Run("check", path).out.splitlines())
 
     def test_verify(self):
         for model, count in ((self.llama, 4), (self.seq2seq("bart"), 2), (self.encoder(), 3)):

@@ -34,7 +34,7 @@ class Run:
     test says where. Where AddressSanitizer is in it, it looks for what every run may show: the frames of functions that returned, and
     who allocated what, are looked at in the unit tests; here they take 40% of the time."""
 
-    def __init__(self, *arguments, stdin=None, **environment):
+    def __init__(self, *arguments, stdin=subprocess.DEVNULL, **environment):
         self.arguments = [os.fspath(a) if isinstance(a, Path) else str(a) for a in arguments]
         if THREADS and self.arguments and self.arguments[0] in ("run", "transcribe", "perplexity", "bench") and "--threads" not in self.arguments:
             self.arguments[1:1] = ["--threads", THREADS]
@@ -97,8 +97,8 @@ class CliTest(unittest.TestCase):
         self.assertEqual((run.code, run.err), (0, ""), run)
         return json.loads(run.out)
 
-    def refused(self, run, *words):
-        self.assertEqual((run.code, run.stopped), (2, ""), run)
+    def refused(self, run, *words, code=2):
+        self.assertEqual((run.code, run.stopped), (code, ""), run)
         self.assertEqual(run.out, "", run)
         self.assertRegex(run.err, r"\Asitu: [^\n]+\n\Z", run)
         for word in words:

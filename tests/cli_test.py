@@ -225,7 +225,6 @@ class CommandLineTest(CliTest):
                 self.refused(Run("run", self.model, "--prompt-ids", IDS, *options), *words)
         self.refused(Run("run", self.model, "--prompt", "hello"), self.model, "tokenizer.json")
         self.refused(Run("run", self.model), "--prompt")
-        self.refused(Run())
         self.refused(Run("frobnicate", self.model))
         self.refused(Run("run"), "model")
         for command in (("inspect", self.model), ("run", self.model, "--prompt-ids", IDS)):

@@ -454,7 +454,7 @@ class BadInputTest(EncoderDecoderCase):
         for options in ((), ("--streams", 2)):
             with self.subTest(options):
                 run = Run("bench", self.model(SPEC["bart"]), *options)
-                self.refused(run, "bench measures decoder-only models")
+                self.refused(run, "this is an encoder-decoder")
                 self.assertEqual(run.out, "")
 
     def test_a_merged_decoder_without_a_cached_branch(self):

@@ -111,6 +111,10 @@ class Server(ThreadingHTTPServer):
         self.url = f"{scheme}://{host}:{self.server_address[1]}"
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
+    def get_request(self):
+        self.hub.connections += 1
+        return super().get_request()
+
     def handle_error(self, *_):  # clients that go
         pass
 
@@ -124,6 +128,7 @@ class Hub:
     def __init__(self, context=None, plain_store=False):
         self.lock = threading.Lock()
         self.repositories, self.requests, self.troubles = {}, [], []
+        self.connections = 0  # that were begun, to both servers
         self.page, self.ranges, self.etags, self.listed = 1000, True, {}, {}
         self.hub, self.store = Server(self, "hub", self.serve, context), Server(self, "store", self.serve_store, None if plain_store else context)
 

@@ -9,8 +9,10 @@ import os
 import resource
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -260,6 +262,106 @@ class TroubleTest(NamesTest):
         self.assertEqual(process.communicate(timeout=60)[0], f"{self.snapshot}\n")
 
 
+class ProgressTest(NamesTest):
+    """How far a download is: a line that is written over on a terminal, else one every ten seconds. The store gives a little at a time
+    until the line is there."""
+
+    def pull_slowly(self, err, seen):
+        data = self.files["model.onnx"]
+
+        def slowly(request):
+            request.answer(200, Content_Length=str(len(data)))
+            sent = 0
+            while not seen.is_set() and sent < len(data) - 1:
+                request.wfile.write(data[sent : sent + 1])
+                request.wfile.flush()
+                sent += 1
+                time.sleep(0.05)
+            request.wfile.write(data[sent:])
+            return True
+
+        self.hub.fail("store", "GET", "", slowly)
+        return subprocess.Popen([cli_case.SITU, "pull", NAME], env={**os.environ, **self.environment()}, stdout=subprocess.PIPE, stderr=err)
+
+    def test_a_line_every_ten_seconds(self):
+        seen = threading.Event()
+        with self.pull_slowly(subprocess.PIPE, seen) as process:
+            lines = [process.stderr.readline().decode() for _ in range(2)]
+            seen.set()
+            lines += process.stderr.read().decode().splitlines(True)
+            process.stdout.read()
+        self.assertRegex(lines[0], rf"\Asitu: {NAME}: fp32, ")
+        for line in lines[1:]:
+            self.assertRegex(line, r"\Asitu: [\d.]+ MB of [\d.]+ MB, [\d.]+ MB/s(, \d+ s left)?\n\Z")
+
+    def test_a_line_on_a_terminal(self):
+        master, slave = cli_case.open_terminal()
+        seen, text = threading.Event(), b""
+        with self.pull_slowly(slave, seen) as process:
+            os.close(slave)
+            while True:
+                try:
+                    piece = os.read(master, 4096)
+                except OSError:
+                    break
+                if not piece:
+                    break
+                text += piece
+                if b" s left" in text:
+                    seen.set()
+            process.stdout.read()
+            self.assertEqual(process.wait(60), 0, text)
+        os.close(master)
+        shown = text.decode().split("\r\x1b[K")
+        lines = [line for line in shown if " MB of " in line]
+        self.assertRegex(lines[0], r"\A[\d.]+ MB of [\d.]+ MB, [\d.]+ MB/s, \d+ s left \Z")
+        self.assertEqual(shown[-1], "")  # the line is gone at the end
+
+
+class Proxy:
+    """A proxy on loopback that makes tunnels."""
+
+    def __init__(self):
+        self.asked, self.socket = [], socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+
+    def __enter__(self):
+        threading.Thread(target=self.accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.tunnel, args=(client,), daemon=True).start()
+
+    def tunnel(self, client):
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += client.recv(1)
+        line = head.split(b"\r\n")[0].decode()
+        self.asked.append(line)
+        host, port = line.split()[1].rsplit(":", 1)
+        server = socket.create_connection((host, int(port)))
+        client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        threading.Thread(target=self.copy, args=(server, client), daemon=True).start()
+        self.copy(client, server)
+
+    @staticmethod
+    def copy(source, to):
+        try:
+            while data := source.recv(65536):
+                to.sendall(data)
+            to.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+
 class HttpsTest(NamesTest):
     """A hub with a certificate that SSL_CERT_FILE vouches for."""
 
@@ -290,7 +392,23 @@ class HttpsTest(NamesTest):
         trusted = {"SSL_CERT_FILE": str(self.authority), "SSL_CERT_DIR": ""}
         self.assertEqual(self.pull(**trusted).out, f"{self.snapshot}\n")
         shutil.rmtree(self.cache)
+        before = self.hub.connections
+        shutil.copy(self.folder / "leaf.pem", self.folder / "other.pem")  # who signed it is not in it
         self.failed(self.pull(SSL_CERT_FILE=str(self.folder / "other.pem"), SSL_CERT_DIR=""), 1, NAME)
+        self.assertEqual(self.hub.connections, before + 1)  # another try ends in the same
+
+    def test_a_proxy(self):
+        """HTTPS_PROXY: the proxy is asked for a way to the hub, and sees no more than bytes. Hosts of NO_PROXY are asked directly."""
+        self.serve()
+        trusted = {"SSL_CERT_FILE": str(self.authority), "SSL_CERT_DIR": ""}
+        with Proxy() as proxy:
+            self.assertEqual(self.pull(**trusted, HTTPS_PROXY=proxy.url).out, f"{self.snapshot}\n")
+            hosts = {self.hub.url.removeprefix("https://"), self.hub.store.url.removeprefix("https://")}
+            self.assertEqual(set(proxy.asked), {f"CONNECT {host} HTTP/1.1" for host in hosts})
+            before = len(proxy.asked)
+            shutil.rmtree(self.cache)
+            self.assertEqual(self.pull(**trusted, HTTPS_PROXY=proxy.url, NO_PROXY="localhost").out, f"{self.snapshot}\n")
+            self.assertEqual(len(proxy.asked), before)
 
     def test_https_never_leads_to_http(self):
         self.serve(plain_store=True)

@@ -313,7 +313,7 @@ class FileTest(PageCase):
         folder = decoder(self.folder / "model")
         for path in (self.folder / "none" / "page.html", self.folder, "/dev/full", self.folder / "model" / "model.onnx" / "page.html", ""):
             with self.subTest(path=path):
-                self.refused(Run("inspect", folder, "--html", path), path, "" if path == "" else "cannot be written")
+                self.refused(Run("inspect", folder, "--html", path), path, "" if path == "" else "cannot be written", code=1)
 
     def test_the_page_takes_the_place_of_the_text(self):
         folder, out = decoder(self.folder / "quiet"), self.folder / "quiet.html"

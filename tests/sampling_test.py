@@ -172,7 +172,7 @@ class SamplingTest(CliTest):
         run = Run("run", folder, "--prompt", CHARACTERS[0], "-n", 20)
         self.assertEqual((run.code, run.out, run.err), (2, text_of([1, 2, 3, 4, 5]) + "\n", f"situ: {error}\n"), run)
         self.refused(Run("run", folder, "--prompt-ids", rows - 1, "--json"), "logits of id 7 are not a number after 0 new tokens")
-        chat = subprocess.run([cli_case.SITU, "chat", folder], input=f"{CHARACTERS[0]}\n/exit\n", capture_output=True, text=True, env={**os.environ, "SITU_CACHE_DIR": ""})
+        chat = subprocess.run([cli_case.SITU, "chat", folder, "--greedy"], input=f"{CHARACTERS[0]}\n/exit\n", capture_output=True, text=True, env={**os.environ, "SITU_CACHE_DIR": ""})
         self.assertEqual((chat.returncode, chat.stdout), (2, text_of([1, 2, 3, 4, 5]) + "\n"), chat)
         self.assertIn(f"situ: {error}\n", chat.stderr)
 

@@ -72,7 +72,7 @@ def serve_clients(case, *models):
     talker = write_chat_model(case.folder / "talker", TEMPLATE, context=2048)
     encoder = tiny_encoders.write(case.folder / "encoder", tiny_encoders.encoder(tiny_encoders.weights()))
     (case.folder / "clients.toml").write_text(f'[models.endless]\npath = "{shutil.copytree(talker, case.folder / "copied")}"\nwindow = 50\n')
-    return Server(talker, encoder, *models, "--alias", "smollm2-135m-instruct=talker", "--port", 0, "--config", case.folder / "clients.toml")
+    return Server(talker, encoder, *models, "--alias", "smollm2-135m-instruct=talker", "--alias", "smollm2=talker", "--port", 0, "--config", case.folder / "clients.toml")
 
 
 class ClientsTest(ServeCase):
@@ -96,10 +96,11 @@ class ClientsTest(ServeCase):
     def test_node(self):
         self.assertIn("ok", run_node(self.clients, "node/clients.mjs", self.url))
 
-    def test_the_examples_of_the_readme(self):
-        blocks = dict(re.findall(r"```(python|js)\n((?:(?!```).)*?openai(?:(?!```).)*)```", (ROOT / "README.md").read_text(), re.DOTALL))
-        self.assertEqual(set(blocks), {"python", "js"})
-        for language, code in blocks.items():
+    def test_the_examples_of_the_documents(self):
+        texts = [path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))]
+        blocks = [b for text in texts for b in re.findall(r"```(python|js)\n((?:(?!```).)*?openai(?:(?!```).)*)```", text, re.DOTALL)]
+        self.assertEqual({language for language, _ in blocks}, {"python", "js"})
+        for language, code in blocks:
             with self.subTest(language=language):
                 self.assertIn("http://127.0.0.1:8080/v1", code)
                 file = self.clients / ("example.py" if language == "python" else "example.mjs")

@@ -61,6 +61,7 @@ CLI_BELOW = {
     "run.cc": {"pipelines/encoder_inputs.h", "pipelines/media_tags.h"},
     "transcribe.cc": {"pipelines/encoder_inputs.h"},
     "list.cc": {"hub"},
+    "models.cc": {"hub"},
     "serve_names.cc": {"hub"},
     "chat.cc": {"pipelines/media_tags.h", "text/json_file.h"},
     "batch.cc": {"serve", "base/text_encoding.h"},

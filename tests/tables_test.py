@@ -81,7 +81,7 @@ class TablesTest(unittest.TestCase):
             self.assertIn(row, page)
 
     def test_a_changed_block_is_caught(self):
-        for path, old, new in ((self.readme, "**500**", "**501**"), (self.page, "250", "249"), (self.root / "docs" / "performance.svg", "500", "510"),
+        for path, old, new in ((self.readme, "**500**", "**501**"), (self.page, "250", "249"), *((self.root / "docs" / name, "2 cores", "3 cores") for name in ("performance.svg", "performance-dark.svg")),
                                (self.result, '"decode_ms": 2.0', '"decode_ms": 1.9')):
             with self.subTest(path.name):
                 text = path.read_text()
@@ -162,6 +162,11 @@ class TablesTest(unittest.TestCase):
         block = text.split(tables.MARK)[1]
         digit = re.search(r"\d(?=[^\d]*\|)", block)  # a number of the table that the first screen shows
         self.assertTrue(digit, "README.md has no figure in its first block")
+        for name in ("performance.svg", "performance-dark.svg"):  # the picture has the figures of the table
+            figures = re.findall(r"\| ([\d.,]+) \| [\d.,]+ \(", block)
+            self.assertEqual(len(figures), 6)
+            for figure in figures:
+                self.assertIn(f">{figure}<", (self.root / "docs" / name).read_text())
         self.readme.write_text(text.replace(block, block[: digit.start()] + str(9 - int(digit.group())) + block[digit.end():]))
         self.assertEqual(self.tables("--check")[0], 1)
 

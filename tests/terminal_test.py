@@ -113,7 +113,7 @@ class TerminalTest(CliTest):
         self.assertEqual((code, terminal.seen.decode()), (0, "\ufffd\n"), err)
 
     def test_a_conversation_gets_none(self):
-        terminal = Terminal("chat", self.model, "--regex", REGEX, "-n", 60)
+        terminal = Terminal("chat", self.model, "--greedy", "--regex", REGEX, "-n", 60)
         terminal.write("Hi\n")
         terminal.read_until("!\n")
         terminal.write("/exit\n")
@@ -231,7 +231,7 @@ class TerminalTest(CliTest):
                     with self.start(*arguments, stdout=write, **({"preexec_fn": lambda: os.close(1)} if closed else {})) as process:
                         os.close(write)
                         _, err = process.communicate(timeout=SECONDS)
-                    self.assertEqual((process.returncode, err), (2, b"situ: standard output cannot be written\n"))
+                    self.assertEqual((process.returncode, err), (1, b"situ: standard output cannot be written\n") if closed else (141, b""))
 
     # -- what needs no model
 
@@ -245,7 +245,7 @@ class TerminalTest(CliTest):
         model = self.folder / "waits"
         model.mkdir()
         os.mkfifo(model / "model.onnx")
-        for arguments, word in ((["run"], "--prompt"), (["run", "--prompt", ""], "empty"), (["run", "--prompt-ids", ""], "empty"), (["run", "--prompt-ids", "1,x"], "'x'"), (["run", "--prompt-ids", "1,,2"], "not a token id"),
+        for arguments, word in ((["run", "--prompt", ""], "empty"), (["run", "--prompt-ids", ""], "empty"), (["run", "--prompt-ids", "1,x"], "'x'"), (["run", "--prompt-ids", "1,,2"], "not a token id"),
                                 (["run", "--prompt-ids", "99999999999999999999"], "not a token id"), (["run", "--prompt", invalid], "UTF-8"), (["run", "--prompt", "a", "--system", invalid], "--system"),
                                 (["run", "--prompt", "a", "--stop", invalid], "--stop"), (["run", "--prompt", "a", "--bad-words", invalid], "--bad-words"), (["run", "--prompt", "a", "--regex", invalid], "--regex"),
                                 (["run", "--prompt", "a", "--json-schema-file", self.folder / "none"], "none"), (["run", "--prompt", "a", "--json-schema-file", bad], "UTF-8"), (["run", "--prompt", "a", "--grammar-file", self.folder], "folder"),

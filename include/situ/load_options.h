@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "situ/status.h"
@@ -67,10 +69,24 @@ struct LoadOptions {
   // sentence-transformers (fp16, q4f16, quantized, O2, qint8_avx512_vnni ...; an unknown one is answered by all).
   // Default: the file without suffix, else the only one.
   std::vector<std::string> variants;
-  // Weights that the kernels want in another order are packed once and saved (where: README.md), and mapped by later
-  // loads.
+  // Weights that the kernels want in another order are packed once and saved (where: docs/packing.md), and mapped by
+  // later loads.
   bool pack_cache = true;
 };
+
+// A field of LoadOptions as the command line, Python and the documents have it: they are made from one table.
+struct LoadOption {
+  const char *name, *flag;      // in Python ("context_length") and on the command line ("--context")
+  const char* value;            // what help calls its value: "N"; "": the flag alone says it
+  const char* help;             // one line, without the default
+  const char* fallback;         // the default, in words or as a number; "": a flag that is not given
+  int64_t least = 0, most = 0;  // of a number
+  bool usual = false;           // among the few that help shows first
+  std::variant<int LoadOptions::*, int64_t LoadOptions::*, bool LoadOptions::*, KvType LoadOptions::*,
+               std::string LoadOptions::*, std::vector<std::string> LoadOptions::*>
+      field;
+};
+std::span<const LoadOption> load_option_table();
 
 // What the model is and how it was placed, for tools.
 struct ModelFacts {

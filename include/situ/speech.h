@@ -87,8 +87,8 @@ struct Transcript {
   bool cancelled = false;          // by Model::interrupt_when or the callback
 };
 
-// A transcription that goes on when it is asked. Belongs to its model, which must outlive it; one thread at a time may
-// use it or the model.
+// A transcription that goes on when it is asked. Belongs to its model, which must outlive it. One thread at a time may
+// use it; the Model beneath may be used by others meanwhile.
 class SpeechStream {
  public:
   SpeechStream(SpeechStream&&) noexcept;
@@ -124,8 +124,8 @@ class SpeechModel {
   ~SpeechModel();
 
   // `path`: wav, flac, mp3 or ogg; "-": standard input. Errors: those of AudioReader::open (audio/audio_reader.h); an
-  // option out of its range; an unknown language, with the known ones; --language or translate on an English-only
-  // model.
+  // option out of its range; an unknown language, with the known ones; a language or a translation of an
+  // English-only model.
   Result<SpeechStream> start(const std::string& path, const SpeechOptions& options);
   // The same of a file's bytes, which must stay until the stream is gone. `name`: stands for the path in messages.
   Result<SpeechStream> start(std::span<const std::byte> file, const std::string& name, const SpeechOptions& options);

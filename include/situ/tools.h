@@ -17,6 +17,7 @@
 namespace situ {
 
 class Model;
+struct GenerateOptions;
 struct LoadOptions;
 
 // One JSON object in UTF-8, as `situ inspect --json` prints it. `memory`: bytes, for the slots that fit them; 0: none
@@ -27,15 +28,24 @@ Result<std::string> inspect(const Model& model, int64_t memory = 0);
 // far as they can be read.
 std::string inspect_refused(const std::string& path, const LoadOptions& options, const std::string& reason);
 
-// Whether a model runs, as `situ check` says: one JSON object in UTF-8 (README.md, "Does my model run?"). No weights
-// are packed. `verify`: prompts on which the literal graph and the placed programs are compared, both with float
-// activations; 0: none.
+// Whether a model runs, as `situ check` says: one JSON object in UTF-8 (docs/check.md). No weights are packed.
+// `verify`: prompts on which the literal graph and the placed programs are compared, both with float activations; 0:
+// none.
 struct Check {
   bool runs = false;     // it can be loaded, and no picture or sound encoder of it is refused
   bool verified = true;  // and the two agree, within 1e-3 of the largest logit
   std::string json;
 };
 Check check(const std::string& path, const LoadOptions& options, int64_t verify = 0);
+
+// What is wrong with options whatever the model is: numbers out of range, options that do not go together, a schema, an
+// expression or a grammar that cannot be used. generate() says the same, once the model is loaded.
+Status check_options(const GenerateOptions& options);
+
+// How `situ chat` draws where the caller does not say. The folder's files decide where generation_config.json has a
+// field of drawing, or genai_config.json says do_sample true; else temperature is 0.7, top_p 0.95 and top_k 50. What
+// `options` say stays: beams and temperature 0 draw nothing.
+void draw_as_chat(const Model& model, GenerateOptions* options);
 
 // A model of a hub by its name, ORG/REPO[@REV][:VARIANT] or a short name (docs/names.md), in the cache that
 // huggingface_hub uses too. Environment: HF_ENDPOINT, HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_HUB_OFFLINE.

@@ -18,6 +18,7 @@
 #include "cli/commands.h"
 #include "cli/interrupts.h"
 #include "cli/models.h"
+#include "cli/options.h"
 #include "serve/bodies.h"
 #include "serve/embeddings.h"
 #include "serve/openai_errors.h"
@@ -229,6 +230,7 @@ class Batch {
 
   // Error: a file cannot be read or written.
   Status run();
+  bool output_failed() const { return output_failed_; }
   Json stats(double seconds) const;
 
  private:
@@ -266,6 +268,7 @@ class Batch {
   std::string model_name_;
   std::deque<std::unique_ptr<Live>> live_;
   int64_t running_ = 0;  // requests
+  bool output_failed_ = false;
   std::unordered_set<std::string> custom_ids_;
   int64_t number_ = 0, lines_ = 0, skipped_ = 0, answers_ = 0, refused_ = 0;
   const bool progress_ = isatty(STDERR_FILENO) == 1;
@@ -273,7 +276,10 @@ class Batch {
 };
 
 Status Batch::put_line(const Json& line) {
-  return write_all(output_.number(), line_of(line) + "\n", a_.output == kStandard ? "standard output" : a_.output);
+  Status written =
+      write_all(output_.number(), line_of(line) + "\n", a_.output == kStandard ? "standard output" : a_.output);
+  output_failed_ = !written.is_ok();
+  return written;
 }
 
 Status Batch::put(const std::string& id, const std::optional<std::string>& custom_id, int status, Json body) {
@@ -527,30 +533,50 @@ Result<Descriptor> open_output(const BatchArguments& a, Answered* answered) {
 
 }  // namespace
 
-int batch(const BatchArguments& a) {
-  LoadOptions load;
-  if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
+void add_batch_options(CLI::App& command, BatchArguments& a) {
+  add_model(command, a);
+  command.add_option("file", a.input, "Requests, JSON lines; - is standard input")->required();
+  command.add_option("-o,--output", a.output, "Answers, in the order in which they finish")
+      ->type_name("FILE")
+      ->default_str(a.output);
+  command.add_flag("--resume", a.resume, "Go on with an output that an earlier run left");
+  command.add_option("--max-running", a.max_running, "Most requests that run at once")
+      ->check(whole(1, int64_t{1} << 20))
+      ->default_str(std::to_string(a.max_running));
+  command.add_option("--stats", a.stats, "Write counts and times to this file, one JSON object")->type_name("FILE");
+  command.add_flag("--strict", a.strict, "Refuse names that no body knows; else they are ignored");
+  add_prefix_cache_option(command, a.reuse, "Options");
+  add_load_options(command, a);
+}
+
+int batch(BatchArguments a) {
   Result<Lines> input = open_lines(a.input);
   if (!input.is_ok()) return fail(input.status().message());
   leave_on_interrupt();
   Answered answered;
   Result<Descriptor> output = open_output(a, &answered);
   if (!output.is_ok()) return fail(output.status().message());
-  std::string path = a.model;
-  if (const int code = find_model(path, load, "batch"); code != kDone) return code;
-  Result<Model> model = Model::load(path, load);
-  if (!model.is_ok()) return fail(model.status().message());
+  const std::string typed = a.model;
+  int code = find_model(a, "batch");
+  if (code != kDone) return code;
+  std::optional<Model> model = load_model(a, &code);
+  if (!model) return code;
+  if (code = check_use(*model, typed, {Use::kText, Use::kEncoderDecoder, Use::kEmbeddings}); code != kDone) return code;
+  a.model = typed;
   note_interrupts(true);
   const Clock::time_point start = Clock::now();
   Json stats;
   {
     Batch work(a, *model, std::move(*input), std::move(*output), std::move(answered));
-    if (const Status done = work.run(); !done.is_ok()) return fail(done.message());
+    if (const Status done = work.run(); !done.is_ok()) {
+      if (!work.output_failed()) return fail(done.message());
+      return a.output == kStandard ? fail_output() : fail(done.message(), kFailed);
+    }
     stats = work.stats(std::chrono::duration<double>(Clock::now() - start).count());
   }
   if (!a.stats.empty())
     if (const Status written = write_file(a.stats, line_of(stats) + "\n"); !written.is_ok())
-      return fail(written.message());
+      return fail(written.message(), kFailed);
   return is_interrupted() ? kInterrupted : kDone;
 }
 

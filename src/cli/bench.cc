@@ -13,6 +13,7 @@
 #include "cli/bench_kernels.h"
 #include "cli/commands.h"
 #include "cli/models.h"
+#include "cli/options.h"
 #include "generate/greedy.h"
 #include "kernels/kernel.h"
 #include "situ/model.h"
@@ -190,39 +191,74 @@ std::vector<int64_t> make_prompt(int64_t count, int64_t vocabulary) {
   return ids;
 }
 
-std::string no_encoder_in_bench(const std::string& model) {
-  return model + ": bench measures decoder-only models; this one has an encoder";
+void add_bench_options(CLI::App& command, BenchArguments& a) {
+  constexpr int64_t kMost = int64_t{1} << 20;
+  add_model(command, a);
+  command.add_option("-p", a.prompt, "Prompt tokens")->check(whole(1, kMost))->default_str(std::to_string(a.prompt));
+  command.add_option("-n", a.tokens, "Tokens to generate")
+      ->check(whole(2, kMost))
+      ->default_str(std::to_string(a.tokens));
+  command.add_option("-d", a.depths, "Past tokens before the prompt is timed, one or more: 35,512,2048")
+      ->type_name("LIST")
+      ->default_str(a.depths);
+  command.add_option("--reps", a.reps, "Repetitions; medians are printed, --json has means too")
+      ->check(whole(1, 1000))
+      ->default_str(std::to_string(a.reps));
+  command.add_option("--vs", a.versus, "Compare with the literal graph: naive")
+      ->check(
+          [](const std::string& text) { return text == "naive" ? std::string() : "'" + text + "' is none of naive"; })
+      ->type_name("naive");
+  command.add_flag("--json", a.json, "Print one JSON object");
+  const std::string group = "Throughput";
+  CLI::Option* streams =
+      command.add_option("--streams", a.streams, "Requests in flight, -p prompt and -n answer tokens each: 1,4,16")
+          ->type_name("LIST")
+          ->group(group)
+          ->excludes(command.get_option("--vs"))
+          ->excludes(command.get_option("-d"));
+  const auto beside = [&](CLI::Option* option) { return option->group(group)->needs(streams); };
+  beside(command.add_option("--requests", a.requests, "Requests in all"))
+      ->check(whole(1, kMost))
+      ->default_str("as many as --streams");
+  beside(command.add_option("--rate", a.rate, "Requests arrive at random, so many a second on average (Poisson)"))
+      ->check(real(1e-9, kAnyNumber));
+  beside(command.add_option("--prompt", a.prompts, "Prompt tokens, drawn evenly, in place of -p"))->type_name("A-B");
+  beside(command.add_option("--answer", a.answers, "Answer tokens, drawn evenly, in place of -n"))->type_name("A-B");
+  CLI::Option* sample = beside(command.add_flag("--sample", a.sample, "Draw tokens at random"));
+  beside(command.add_option("--temperature", a.temperature, "Beside --sample"))
+      ->check(real(0, kAnyNumber))
+      ->default_str("1")
+      ->needs(sample);
+  beside(command.add_option("--top-p", a.top_p, "Beside --sample"))->check(real(0, 1))->default_str("1")->needs(sample);
+  add_prefix_cache_option(command, a.reuse, group);
+  add_load_options(command, a);
 }
 
-int bench(const BenchArguments& a) {
+int bench(BenchArguments a) {
   if (a.streams) return bench_streams(a);
   const Result<std::vector<int64_t>> parsed = parse_counts("-d", a.depths, 0, "tokens");
   if (!parsed.is_ok()) return fail(parsed.status().message());
   const std::vector<int64_t>& depths = *parsed;
-  LoadOptions load;
-  load.threads = a.threads;
-  load.kv_type = *kv_type_of(a.kv_type);  // the parser knows its names
-  load.pack_cache = !a.no_pack_cache;
-  load.variants = a.variants;
-  std::string path = a.model;
-  if (const int code = find_model(path, load, "bench"); code != kDone) return code;
+  const std::string typed = a.model;
+  int code = find_model(a, "bench");
+  if (code != kDone) return code;
   std::vector<Model> models;
   for (bool naive : {false, true}) {
     if (naive && a.versus.empty()) continue;
-    load.naive = naive;
-    Result<Model> m = Model::load(path, load);
-    if (!m.is_ok()) return fail(m.status().message());
-    if (m->has_encoder()) return fail(no_encoder_in_bench(a.model));
-    m->finish_saving();
-    models.push_back(std::move(*m));
+    a.load.naive = a.load.naive || naive;
+    std::optional<Model> model = load_model(a, &code);
+    if (!model) return code;
+    if (code = check_use(*model, typed, {Use::kText}); code != kDone) return code;
+    model->finish_saving();
+    models.push_back(std::move(*model));
   }
   const int64_t context = models[0].facts().context_length;
   for (int64_t depth : depths)
     if (depth > context || a.prompt > context || a.tokens > context || depth + a.prompt + a.tokens > context)
-      return fail(a.model + ": " + std::to_string(depth) + " past, " + std::to_string(a.prompt) + " prompt and " +
+      return fail(typed + ": " + std::to_string(depth) + " past, " + std::to_string(a.prompt) + " prompt and " +
                   std::to_string(a.tokens) + " new tokens do not fit the context of " + std::to_string(context));
   nlohmann::ordered_json report;
-  report["model"] = a.model;
+  report["model"] = typed;
   report["isa"] = models[0].facts().isa;
   report["threads"] = models[0].facts().threads;
   report["prompt"] = a.prompt;

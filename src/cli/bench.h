@@ -18,10 +18,7 @@ std::vector<int64_t> make_prompt(int64_t count, int64_t vocabulary);
 Result<std::vector<int64_t>> parse_counts(const std::string& option, const std::string& list, int64_t least,
                                           const std::string& noun);
 
-// Why a model with an encoder is refused.
-std::string no_encoder_in_bench(const std::string& model);
-
 // `situ bench --streams`: several prompts answered together, by continuous batching.
-int bench_streams(const BenchArguments& arguments);
+int bench_streams(BenchArguments arguments);
 
 }  // namespace situ::cli

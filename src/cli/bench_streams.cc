@@ -247,7 +247,7 @@ Result<std::vector<int64_t>> parse_counts(const std::string& option, const std::
   return counts;
 }
 
-int bench_streams(const BenchArguments& a) {
+int bench_streams(BenchArguments a) {
   constexpr int64_t kMostStreams = 4096;
   const Result<std::vector<int64_t>> counts = parse_counts("--streams", *a.streams, 1, "streams");
   if (!counts.is_ok()) return fail(counts.status().message());
@@ -258,19 +258,14 @@ int bench_streams(const BenchArguments& a) {
                       answer = parse_range("--answer", a.answers, a.tokens);
   for (const auto* r : {&prompt, &answer})
     if (!r->is_ok()) return fail(r->status().message());
-  LoadOptions load;
-  load.threads = a.threads;
-  load.kv_type = *kv_type_of(a.kv_type);  // the parser knows its names
-  load.pack_cache = !a.no_pack_cache;
-  load.slots = a.slots;
-  load.variants = a.variants;
-  std::string path = a.model;
-  if (const int code = find_model(path, load, "bench"); code != kDone) return code;
-  Result<Model> model = Model::load(path, load);
-  if (!model.is_ok()) return fail(model.status().message());
-  if (model->has_encoder()) return fail(no_encoder_in_bench(a.model));
+  const std::string typed = a.model;
+  int code = find_model(a, "bench");
+  if (code != kDone) return code;
+  std::optional<Model> model = load_model(a, &code);
+  if (!model) return code;
+  if (code = check_use(*model, typed, {Use::kText}); code != kDone) return code;
   nlohmann::ordered_json report;
-  report["model"] = a.model;
+  report["model"] = typed;
   report["isa"] = model->facts().isa;
   report["threads"] = model->facts().threads;
   report["prompt"] = a.prompt;

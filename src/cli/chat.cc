@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,8 @@
 #include "cli/commands.h"
 #include "cli/interrupts.h"
 #include "cli/models.h"
+#include "cli/options.h"
+#include "cli/progress.h"
 #include "cli/terminal.h"
 #include "pipelines/media_tags.h"
 #include "text/json_file.h"
@@ -60,7 +63,7 @@ class LineReader {
 };
 
 constexpr const char* kHelp =
-    "/regen        another reply to the last message (the same one, unless tokens are drawn: --sample)\n"
+    "/regen        another reply to the last message (the same one with --greedy)\n"
     "/undo         forget the last message and its reply\n"
     "/image FILE   a png, jpeg, webp or gif of the next message, before its text (may be repeated, in order)\n"
     "/system TEXT  the system message from now on; none without TEXT\n"
@@ -76,7 +79,7 @@ class Conversation {
       : model_(model),
         options_(arguments.generate),
         terminal_(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)),
-        colours_(isatty(STDERR_FILENO)) {
+        colours_(isatty(STDERR_FILENO) && !std::getenv("NO_COLOR")) {
     options_.prefix_cache = PrefixReuse::kAll;
     if (arguments.system) set_system(*arguments.system);
   }
@@ -192,26 +195,56 @@ class Conversation {
   // The text of a message; its other parts are images, in front.
   static const std::string& text_of(const Message& m) { return m.parts.back().text; }
 
-  Result<Prompt> read() const {
+  Result<Prompt> read(const std::vector<Message>& messages) const {
     bool images = false;
-    for (const Message& m : messages_) images = images || m.parts.size() > 1;
-    for (const Message& m : messages_)
+    for (const Message& m : messages) images = images || m.parts.size() > 1;
+    for (const Message& m : messages)
       if (!images) SITU_RETURN_IF_ERROR(check_media_tags(model_, text_of(m), {.sounds = true}, "/"));
-    return model_.read(Prompt(messages_));
+    return model_.read(Prompt(messages));
+  }
+
+  // The newest messages that leave room for a reply, and the system message. The oldest turns leave, which is said
+  // once; /save has them.
+  Result<Prompt> read_what_fits() {
+    const int64_t context = model_.facts().context_length,
+                  reply = std::min({options_.max_new_tokens.value_or(128), int64_t{256}, context / 4});
+    std::vector<Message> messages = messages_;
+    for (;;) {
+      Result<Prompt> prompt = read(messages);
+      const bool fits = prompt.is_ok() && static_cast<int64_t>(prompt->ids().size()) + reply <= context;
+      const bool too_long = prompt.is_ok() || prompt.status().code() == Code::kContextExceeded;
+      if (fits || !too_long || !drop_oldest(&messages)) return prompt;
+      if (!std::exchange(told_of_leaving_, true))
+        std::fprintf(stderr, "situ: note: the conversation fills the context of %lld tokens: its oldest turns leave\n",
+                     static_cast<long long>(context));
+    }
+  }
+
+  // The oldest message and what answers it; false: the last message and the system's are left.
+  static bool drop_oldest(std::vector<Message>* messages) {
+    const auto first = messages->begin() + (messages->front().role == "system" ? 1 : 0);
+    auto next = first + 1;
+    while (next < messages->end() && next->role != "user") ++next;
+    if (next >= messages->end()) return false;
+    messages->erase(first, next);
+    return true;
   }
 
   Status reply() {
     const Status unsaid = Status::error("interrupted before the reply began; the message is forgotten");
-    const Result<Prompt> prompt = read();
+    const Result<Prompt> prompt = read_what_fits();
     if (!prompt.is_ok()) {
       take_interrupt();
       return prompt.status().code() == Code::kInterrupted ? unsaid : prompt.status();
     }
     AnswerText out;
+    Waiting waiting(prompt_line(model_, static_cast<int64_t>(prompt->ids().size())));
     Result<Generation> g = model_.generate(*prompt, options_, [&](const Event& t) {
+      waiting.stop();
       out.write(t.text);
       return flush_output();
     });
+    waiting.stop();
     take_interrupt();
     out.finish();
     std::printf("\n");
@@ -226,12 +259,15 @@ class Conversation {
     if (!noted_)
       for (const std::string& note : g->notes) std::fprintf(stderr, "situ: note: %s\n", one_line(note).c_str());
     noted_ = true;
+    if (g->text.empty()) std::fprintf(stderr, "situ: note: the reply is empty: the model ended it at once\n");
     const double rate = g->decode_ms_per_token > 0 ? 1000.0 / g->decode_ms_per_token : 0;
+    const std::string seed = g->seed ? ", seed " + std::to_string(*g->seed) : "";
     std::fprintf(stderr,
                  "%s[%zu prompt tokens, %lld of them kept, + %zu new: prefill %.0f ms, decode %.1f tokens/s, copied "
-                 "%.0f B/token]%s\n",
+                 "%.0f B/token%s]%s\n",
                  colours_ ? "\033[2m" : "", prompt->ids().size(), static_cast<long long>(g->cached_tokens),
-                 g->output_ids.size(), g->prefill_ms, rate, g->bytes_copied_per_token, colours_ ? "\033[0m" : "");
+                 g->output_ids.size(), g->prefill_ms, rate, g->bytes_copied_per_token, seed.c_str(),
+                 colours_ ? "\033[0m" : "");
     return Status::ok();
   }
 
@@ -282,22 +318,36 @@ class Conversation {
   std::vector<Message> messages_;  // of each: images, then one text
   std::vector<Part> next_images_;  // of the next message
   const bool terminal_, colours_;
-  bool noted_ = false;       // Generation::notes were shown
+  bool noted_ = false;  // Generation::notes were shown
+  bool told_of_leaving_ = false;
   bool broken_off_ = false;  // a reply was
 };
 
 }  // namespace
 
+void add_chat_options(CLI::App& command, RunArguments& a) {
+  constexpr int64_t kReply = 1024;
+  add_model(command, a);
+  command.add_option("--system", a.system, "System message")->type_name("TEXT");
+  a.generate.max_new_tokens = kReply;
+  add_generate_options(command, a);
+  add_load_options(command, a, true);
+  add_draft_tokens(command, a);
+}
+
 int chat(RunArguments a) {
   if (const Status resolved = resolve_arguments(a); !resolved.is_ok()) return fail(resolved.message());
-  LoadOptions load;
-  if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
-  if (const int code = find_model(a.model, load, "chat"); code != kDone) return code;
-  Result<Model> model = Model::load(a.model, load);
-  if (!model.is_ok()) return fail(model.status().message());
+  const std::string typed = a.model;
+  int code = find_model(a, "chat");
+  if (code != kDone) return code;
+  std::optional<Model> model = load_model(a, &code);
+  if (!model) return code;
+  if (code = check_use(*model, typed, {Use::kText, Use::kEncoderDecoder}); code != kDone) return code;
   if (!model->tokenizer().is_there()) return fail(model->tokenizer().encode("").status().message());
   if (!model->tokenizer().has_chat_template())
-    return fail(a.model + ": the model has no chat template; situ run takes plain prompts");
+    return fail(typed + ": the model has no chat template; situ run takes plain prompts: situ run " + typed +
+                " \"PROMPT\"");
+  draw_as_chat(*model, &a.generate);
   model->interrupt_when(note_interrupts(false));
   return Conversation(*model, a).run();
 }

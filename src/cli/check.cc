@@ -8,6 +8,8 @@
 
 #include "cli/commands.h"
 #include "cli/models.h"
+#include "cli/options.h"
+#include "cli/progress.h"
 #include "cli/terminal.h"
 #include "situ/load_options.h"
 #include "situ/tools.h"
@@ -18,6 +20,15 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kPrompts = 4, kMostPrompts = 1000;
+
+// As a shell reads it: with quotes where a letter has a meaning of its own.
+std::string shell_word(const std::string& text) {
+  constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@=+,%";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
 
 std::string line(const Json& text) { return one_line(text.get<std::string>()); }
 
@@ -39,6 +50,32 @@ void print_reason(const Json& r) {
   std::printf("  %-10s %s\n", r["kind"].get<std::string>().c_str(), one_line(what).c_str());
 }
 
+// What to type next.
+std::string command_for(const Json& j, const std::string& model) {
+  const std::string as = j["as"];
+  const std::string name = shell_word(model);
+  if (as == "embeddings") return "situ embed " + name + " \"...\"";
+  if (as == "cross-encoder") return "situ embed " + name + " \"...\" --pair \"...\"";
+  if (j["speech"].get<bool>()) return "situ transcribe " + name + " FILE";
+  if (as == "encoder-decoder of arrays") return "situ run " + name + " --encoder-input NAME=FILE.npy";
+  return j["tokenizer"].get<bool>() ? "situ run " + name + " \"...\"" : "situ run " + name + " --prompt-ids 1,2,3";
+}
+
+std::string bytes_text(const Json& j, const char* key) { return size_text(j[key].get<double>()); }
+
+void print_facts(const Json& j) {
+  if (!j["weight_bytes"].is_number()) return;
+  std::printf("%s, %s, %s of weights", j["architecture"].is_string() ? line(j["architecture"]).c_str() : "unnamed",
+              line(j["precision"]).c_str(), bytes_text(j, "weight_bytes").c_str());
+  if (j["memory_at_full_context"].is_number())
+    std::printf("; %lld tokens of context, %s in use when it is full",
+                static_cast<long long>(j["context_length"].get<int64_t>()),
+                bytes_text(j, "memory_at_full_context").c_str());
+  std::printf("; %s\n", j["chat_template"].get<bool>() ? "a chat template"
+                        : j["tokenizer"].get<bool>()   ? "no chat template"
+                                                       : "no tokenizer");
+}
+
 void print(const Json& j) {
   if (j["runs"].get<bool>())
     std::printf("Runs: %s\n", line(j["as"]).c_str());
@@ -49,6 +86,7 @@ void print(const Json& j) {
   if (j["bytes_copied_per_token_planned"].is_number())
     std::printf("%zu programs, %zu states, %lld bytes copied per token\n", j["programs"].size(), j["states"].size(),
                 static_cast<long long>(j["bytes_copied_per_token_planned"].get<int64_t>()));
+  print_facts(j);
   if (j.contains("verify")) {
     const Json& v = j["verify"];
     const double none = std::numeric_limits<double>::infinity();  // JSON has no number for it
@@ -60,21 +98,23 @@ void print(const Json& j) {
   }
   for (const Json& note : j["notes"]) std::printf("Note: %s\n", line(note).c_str());
   for (const Json& text : j["try"]) std::printf("Try: %s\n", line(text).c_str());
+  if (j.contains("run")) std::printf("Run it: %s\n", line(j["run"]).c_str());
 }
 
 }  // namespace
 
 void add_check_options(CLI::App& command, CheckArguments& a) {
-  command.add_option("model", a.model, "Model folder or .onnx file");
-  command.add_flag("--json", a.json, "Print one JSON object");
-  command.add_option("--context", a.context, "Tokens that a sequence may hold (default: the model's)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  command.add_option("model", a.model, "Folder, .onnx file or name of a model");
   command
-      .add_option(
-          "--verify", a.verify,
-          "Run the graph literally beside the placed programs, on so many prompts (" + std::to_string(kPrompts) + ")")
+      .add_option("--verify", a.verify,
+                  "Compare the placed programs with the literal graph on N prompts (" + std::to_string(kPrompts) + ")")
       ->expected(0, 1)
       ->type_name("[N]");
+  command.add_flag("--json{facts}", a.json, "Print one JSON object; --json=full: all programs, states and operators")
+      ->check([](const std::string& text) {
+        return text == "facts" || text == "full" ? std::string() : "'" + text + "' is none of facts, full";
+      });
+  add_load_options(command, a);
 }
 
 int check(CheckArguments a) {
@@ -92,15 +132,19 @@ int check(CheckArguments a) {
                   std::to_string(kMostPrompts));
   }
   if (a.model.empty()) return fail("model is required");
-  LoadOptions load;
-  load.variants = a.variants;
-  load.context_length = a.context;
-  if (const int code = find_model(a.model, load, "check"); code != kDone) return code;
-  const Check made = situ::check(a.model, load, prompts);
-  if (a.json)
-    std::printf("%s\n", made.json.c_str());
+  const std::string typed = a.model;
+  if (const int code = find_model(a, "check"); code != kDone) return code;
+  Waiting waiting(loading_line(typed));
+  const Check made = situ::check(a.model, a.load, prompts);
+  waiting.stop();
+  Json facts = Json::parse(made.json);
+  if (made.runs) facts["run"] = command_for(facts, typed);
+  if (a.json == "facts")
+    for (const char* part : {"programs", "states", "recognised"}) facts.erase(part);
+  if (a.json.empty())
+    print(facts);
   else
-    print(Json::parse(made.json));
+    std::printf("%s\n", facts.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
   return made.runs && made.verified ? kDone : kRefused;
 }
 

@@ -17,21 +17,19 @@ namespace situ::cli {
 
 // Which model, and how to load it.
 struct LoadArguments {
-  std::string model, kv_type = "auto", draft;
-  std::vector<std::string> variants;
-  std::optional<std::string> memory;
-  bool naive = false, no_pack_cache = false;
-  int threads = 0;
-  int64_t context = 0, chunk = 512, window = 0, sink = 0, slots = 0;
+  std::string model;
+  LoadOptions load;
 };
-// Error: names the argument.
-Status load_options(const LoadArguments& arguments, LoadOptions* options);
-// Their options, but for the model and --draft.
-void add_load_options(CLI::App& command, LoadArguments& arguments);
+// MODEL, or many.
+void add_model(CLI::App& command, LoadArguments& arguments, const char* help = "Folder, .onnx file or name of a model");
+// Options of load_option_table() and --offline. `draft`: the command generates text.
+void add_load_options(CLI::App& command, LoadArguments& arguments, bool draft = false);
 
 struct RunArguments : LoadArguments {
   std::string trace;
   std::optional<std::string> prompt, prompt_ids, system;
+  // The message of a user, or a prompt where there is no chat template: the argument, a file, standard input.
+  std::optional<std::string> words, file;
   GenerateOptions generate;
   std::vector<std::string> logit_bias;  // ID=BIAS
   std::string schema_file, grammar_file;
@@ -44,18 +42,21 @@ struct RunArguments : LoadArguments {
   std::vector<std::string> images, processor;
   int64_t max_pixels = 64'000'000;
   std::vector<std::string> sounds;  // files of models with an audio encoder
-  bool json = false, chat = false;
+  bool json = false, chat = false, raw = false;
 };
+void add_run_options(CLI::App& command, RunArguments& arguments);
+void add_chat_options(CLI::App& command, RunArguments& arguments);
 int run(RunArguments arguments);
 // A conversation: the same options, but for prompts.
 int chat(RunArguments arguments);
 // Why the text of --seed is no seed, or "": the parser itself would take -1 and numbers of more than 64 bits for
 // others.
 std::string whole_seed(const std::string& text);
-// Adds the options of `arguments.generate`, and logit_bias, but for those of the second.
+// Adds the options of `arguments.generate`, and logit_bias.
 void add_generate_options(CLI::App& command, RunArguments& arguments);
-// What `run` reports beside the answer, which a conversation does not.
-void add_report_options(CLI::App& command, GenerateOptions& options);
+// --draft-tokens, beside --draft.
+void add_draft_tokens(CLI::App& command, RunArguments& arguments);
+void add_prefix_cache_option(CLI::App& command, PrefixReuse& reuse, const std::string& group);
 // What the other arguments say of `arguments.generate`: biases, grammars in files. Error: names the text or the file; a
 // text that is not UTF-8.
 Status resolve_arguments(RunArguments& arguments);
@@ -79,7 +80,7 @@ struct EmbedArguments : LoadArguments {
   int reps = 0;  // 0: once, untimed
   bool json = false;
 };
-int embed(const EmbedArguments& arguments);
+int embed(EmbedArguments arguments);
 void add_embed_options(CLI::App& command, EmbedArguments& arguments);
 
 struct PerplexityArguments : LoadArguments {
@@ -87,7 +88,8 @@ struct PerplexityArguments : LoadArguments {
   int64_t stride = 0;
   bool json = false;
 };
-int perplexity(const PerplexityArguments& arguments);
+int perplexity(PerplexityArguments arguments);
+void add_perplexity_options(CLI::App& command, PerplexityArguments& arguments);
 
 struct BatchArguments : LoadArguments {
   std::string input, output = "-", stats;  // "-": standard input or output
@@ -96,24 +98,19 @@ struct BatchArguments : LoadArguments {
   int64_t max_running = 64;
   PrefixReuse reuse = PrefixReuse::kPrompts;
 };
-int batch(const BatchArguments& arguments);
+int batch(BatchArguments arguments);
+void add_batch_options(CLI::App& command, BatchArguments& arguments);
 
-struct InspectArguments {
-  std::string model;
-  std::vector<std::string> variants;
-  bool json = false, no_pack_cache = false;
-  std::string kv_type = "auto";
-  std::optional<std::string> html;    // the file that a page with the picture of the placement is written to
-  std::optional<std::string> memory;  // budget for weights, arena and state, e.g. "2GiB"
-};
-int inspect(const InspectArguments& arguments);
-
-struct CheckArguments {
-  std::string model;
-  std::vector<std::string> variants;
-  int64_t context = 0;
-  std::optional<std::string> verify;  // prompts, as they are written; "": the usual number
+struct InspectArguments : LoadArguments {
   bool json = false;
+  std::optional<std::string> html;  // the file that a page with the picture of the placement is written to
+};
+int inspect(InspectArguments arguments);
+void add_inspect_options(CLI::App& command, InspectArguments& arguments);
+
+struct CheckArguments : LoadArguments {
+  std::optional<std::string> verify;  // prompts, as they are written; "": the usual number
+  std::string json;                   // "": text; "facts" or "full"
 };
 int check(CheckArguments arguments);
 void add_check_options(CLI::App& command, CheckArguments& arguments);
@@ -139,28 +136,27 @@ int remove(const RemoveArguments& arguments);
 void add_rm_options(CLI::App& command, RemoveArguments& arguments);
 
 struct PruneArguments {
-  std::optional<std::string> to;  // bytes, such as "20GB"
+  std::optional<int64_t> to;  // bytes
   bool force = false;
 };
 int prune(const PruneArguments& arguments);
 void add_prune_options(CLI::App& command, PruneArguments& arguments);
 
-struct BenchArguments {
-  std::string model, versus;
-  std::vector<std::string> variants;
+struct BenchArguments : LoadArguments {
+  std::string versus;
   int64_t prompt = 35, tokens = 32;
-  std::string depths = "0", kv_type = "auto";
+  std::string depths = "0";
   std::optional<std::string> streams;
-  int reps = 3, threads = 0;
-  int64_t slots = 0;
+  int reps = 3;
   // Of --streams:
   std::optional<int64_t> requests;
   std::optional<double> rate, temperature, top_p;
   std::optional<std::string> prompts, answers;  // "A-B"
   bool sample = false;
   PrefixReuse reuse = PrefixReuse::kOff;
-  bool json = false, no_pack_cache = false;
+  bool json = false;
 };
-int bench(const BenchArguments& arguments);
+int bench(BenchArguments arguments);
+void add_bench_options(CLI::App& command, BenchArguments& arguments);
 
 }  // namespace situ::cli

@@ -1,5 +1,8 @@
 #include "cli/common.h"
 
+#include <poll.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +21,30 @@ int fail(const std::string& message, int code) {
   constexpr size_t kMostBytes = 64 << 10;  // all reasons of a refusal; a file may have a name of megabytes
   std::fprintf(stderr, "situ: %s\n", one_line(message, kMostBytes).c_str());
   return code;
+}
+
+std::span<const ExitMeaning> exit_codes() {
+  static constexpr ExitMeaning kCodes[] = {
+      {kDone, "done"},
+      {kFailed, "something outside the input failed: network, disk, output, memory of the machine, port, drain cut"},
+      {kRefused, "arguments, files, models, prompts or given limits are wrong; or an answer broke off in an error"},
+      {kInterrupted, "Control-C (SIGINT)"},
+      {kReaderLeft, "the reader of the output has gone (SIGPIPE); nothing is printed"},
+      {kTerminated, "SIGTERM; situ serve ends with 0 once all is answered"},
+  };
+  return kCodes;
+}
+
+int fail_load(const Status& status, bool limited) {
+  // Reasons are about the model: it is too large for any machine.
+  const bool of_machine = status.code() == Code::kNoRoom && !limited && status.reasons().empty();
+  return fail(status.message(), of_machine ? kFailed : kRefused);
+}
+
+int fail_output() {
+  pollfd output{STDOUT_FILENO, POLLOUT, 0};
+  if (poll(&output, 1, 0) > 0 && (output.revents & (POLLERR | POLLHUP)) != 0) return kReaderLeft;
+  return fail(kNoOutput, kFailed);
 }
 
 bool flush_output() { return std::fflush(stdout) == 0 && std::ferror(stdout) == 0; }
@@ -90,16 +117,15 @@ Status write_file(const std::string& path, const std::string& text) {
   return written;
 }
 
-Result<int64_t> parse_memory(const std::optional<std::string>& text, const std::string& option) {
-  if (!text) return int64_t{0};
+Result<int64_t> parse_size(const std::string& text) {
   char* end = nullptr;
-  const double value = std::strtod(text->c_str(), &end);
+  const double value = std::strtod(text.c_str(), &end);
   const std::map<std::string, double> units{
       {"", 1},     {"B", 1},    {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
       {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}};
   auto unit = units.find(end ? end : "");
-  if (end == text->c_str() || unit == units.end() || !(value * unit->second >= 1) || value * unit->second > 1e18)
-    return Status::error(option + " '" + *text + "' is not a size such as 2GiB");
+  if (end == text.c_str() || unit == units.end() || !(value * unit->second >= 1) || value * unit->second > 1e18)
+    return Status::error("'" + text + "' is not a size such as 2GiB");
   return static_cast<int64_t>(value * unit->second);
 }
 

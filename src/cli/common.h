@@ -3,22 +3,31 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "situ/status.h"
 
 namespace situ::cli {
 
-// The only ones. Nothing ends by a signal but what SIGKILL and its like end. kFailed: something outside of what was
-// given, such as the network or a disk; kRefused: arguments, files, models.
-enum ExitCode : int { kDone = 0, kFailed = 1, kRefused = 2, kInterrupted = 130 };
+// What the program ends with. SIGKILL and its like alone end it otherwise.
+enum ExitCode : int { kDone = 0, kFailed = 1, kRefused = 2, kInterrupted = 130, kReaderLeft = 141, kTerminated = 143 };
+struct ExitMeaning {
+  ExitCode code;
+  const char* meaning;
+};
+std::span<const ExitMeaning> exit_codes();
 
 // Prints "situ: message" to stderr, as one line, and returns `code`.
 int fail(const std::string& message, int code = kRefused);
+// The same of a call that reads a model or computes. kFailed: the machine has no memory, and no limit was given.
+int fail_load(const Status& status, bool limited);
 
-// False: nobody reads the output, or the disk is full.
+// False: the output cannot be written.
 bool flush_output();
 inline constexpr const char* kNoOutput = "standard output cannot be written";
+// Behind a false flush_output(): says so and returns kFailed; without a word kReaderLeft where the reader has gone.
+int fail_output();
 
 // Names standard input or output in place of a file.
 inline constexpr const char* kStandard = "-";
@@ -33,7 +42,7 @@ std::string size_text(double bytes);
 // cannot be written (names it and why).
 Status write_file(const std::string& path, const std::string& text);
 
-// Bytes of a --memory, or another option, such as "2GiB", "512MiB", "1000000"; 0 without one. Error: it is no size.
-Result<int64_t> parse_memory(const std::optional<std::string>& text, const std::string& option = "--memory");
+// Bytes of "2GiB", "512MiB", "1000000". Error: it is no size.
+Result<int64_t> parse_size(const std::string& text);
 
 }  // namespace situ::cli

@@ -6,7 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/models.h"
-#include "cli/repeated.h"
+#include "cli/options.h"
 
 namespace situ::cli {
 namespace {
@@ -95,30 +95,31 @@ void print(const PairScores& s, const std::vector<std::string>& texts, bool json
 }  // namespace
 
 void add_embed_options(CLI::App& command, EmbedArguments& a) {
-  command.add_option("model", a.model, "Model folder")->required();
+  add_model(command, a);
   CLI::Option* texts = many(command.add_option("text", a.texts, "Texts, one embedding each"));
-  command.add_option("-f,--file", a.file, "A file with one text a line; -: standard input")->excludes(texts);
+  command.add_option("-f,--file", a.file, "A file with one text a line; - is standard input")
+      ->type_name("FILE")
+      ->excludes(texts);
   CLI::Option* pair =
-      command.add_option("--pair", a.pair, "Of a cross-encoder: the second text of each pair; scores, not embeddings")
+      command.add_option("--pair", a.pair, "Score pairs: each text with this second one (cross-encoders)")
           ->type_name("TEXT");
-  CLI::Option* prompt = command.add_option(
-      "--prompt", a.prompt, "In front of every text, of a pair the first (default: what the folder names)");
+  CLI::Option* prompt =
+      command.add_option("--prompt", a.prompt, "Text in front of every text, or of the first of a pair")
+          ->default_str("what the folder names");
   command.add_option("--prompt-name", a.prompt_name, "One of the prompts in config_sentence_transformers.json")
       ->excludes(prompt);
-  command.add_option("--dimensions", a.dimensions, "Numbers of an embedding, the first ones (default: all)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+  command.add_option("--dimensions", a.dimensions, "Numbers of an embedding, the first ones")
+      ->check(whole(1, int64_t{1} << 20))
+      ->default_str("all")
       ->excludes(pair);
-  command.add_option("--threads", a.threads, "Threads (default: one per usable CPU)")
-      ->check(CLI::Range(1, int{situ::Runtime::kMostThreads}));
-  command.add_option("--context", a.context, "Most tokens of a text (default: the model's)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
-  command.add_option("--reps", a.reps, "Embed the texts so many times, and say how long each took")
-      ->check(CLI::Range(1, 1000))
+  command.add_option("--reps", a.reps, "Embed the texts N times, and print each time")
+      ->check(whole(1, 1000))
       ->excludes(pair);
   command.add_flag("--json", a.json, "Print one JSON object");
+  add_load_options(command, a);
 }
 
-int embed(const EmbedArguments& a) {
+int embed(EmbedArguments a) {
   std::vector<std::string> texts = a.texts;
   if (!a.file.empty()) {
     Result<std::vector<std::string>> lines = lines_of(a.file);
@@ -129,18 +130,21 @@ int embed(const EmbedArguments& a) {
   for (size_t i = 0; i < texts.size(); ++i)
     if (const Status good = check_utf8(texts[i], "text " + std::to_string(i + 1)); !good.is_ok())
       return fail(good.message());
-  LoadOptions load;
-  if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
-  std::string path = a.model;
-  if (const int code = find_model(path, load, "embed"); code != kDone) return code;
-  Result<Model> model = Model::load(path, load);
-  if (!model.is_ok()) return fail(model.status().message());
+  const std::string typed = a.model;
+  int code = find_model(a, "embed");
+  if (code != kDone) return code;
+  const std::optional<Model> model = load_model(a, &code);
+  if (!model) return code;
+  if (code = check_use(*model, typed, {Use::kText, Use::kEmbeddings, Use::kPairs}); code != kDone) return code;
+  const auto failed = [&](const Status& why) {
+    return fail(why.message() + (model->generates() ? "; this is " + use_text(Use::kText, typed) : ""));
+  };
   if (!a.pair) {
     std::vector<float> ms;
     for (int rep = 1;; ++rep) {
       const auto start = std::chrono::steady_clock::now();
       const Result<Embeddings> made = model->embed(texts, {a.prompt, a.prompt_name, a.dimensions});
-      if (!made.is_ok()) return fail(made.status().message());
+      if (!made.is_ok()) return failed(made.status());
       if (a.reps > 0)
         ms.push_back(std::chrono::duration<float, std::milli>(std::chrono::steady_clock::now() - start).count());
       if (rep < a.reps) continue;
@@ -151,7 +155,7 @@ int embed(const EmbedArguments& a) {
   std::vector<TextPair> pairs;
   for (const std::string& text : texts) pairs.push_back({text, *a.pair});
   const Result<PairScores> scores = model->score(pairs, {a.prompt, a.prompt_name});
-  if (!scores.is_ok()) return fail(scores.status().message());
+  if (!scores.is_ok()) return failed(scores.status());
   print(*scores, texts, a.json);
   return kDone;
 }

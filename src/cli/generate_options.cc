@@ -1,10 +1,9 @@
-// The options of `situ run` and `situ chat` that say how to choose tokens and when to stop, and those that say what
-// `run` reports.
+// The options of `situ run` and `situ chat` that say how to choose tokens and when to stop.
 #include <CLI/CLI.hpp>
 #include <charconv>
 
 #include "cli/commands.h"
-#include "cli/repeated.h"
+#include "cli/options.h"
 
 namespace situ::cli {
 
@@ -15,105 +14,118 @@ std::string whole_seed(const std::string& text) {
   return "'" + text + "' is not an integer from 0 to 18446744073709551615";
 }
 
-void add_generate_options(CLI::App& command, RunArguments& arguments) {
-  GenerateOptions& g = arguments.generate;
-  const auto text = [&](const char* name, std::vector<std::string>& values, const char* help) {
-    repeated(command.add_option(name, values, help), "TEXT");
-  };
-  command
-      .add_option("-n,--tokens", g.max_new_tokens,
-                  "Most tokens to generate (128; an encoder-decoder's files may say otherwise)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
-  command.add_option("--min-new-tokens", g.min_new_tokens, "No end-of-sequence token before so many tokens");
-  command.add_flag("--ignore-eos", g.ignore_eos, "Go on after end-of-sequence tokens; none is forced");
-  text("--stop", g.stop, "Stop before this text (may be repeated)");
-  command.add_option("--stop-id", g.stop_ids, "Stop at this token id (may be repeated)")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-
-  const std::string group =
-      "Sampling (defaults: generation_config.json, else genai_config.json, else those in brackets)";
-  command.add_flag("--sample", g.sample, "Draw tokens at random; each of the next five says so too")->group(group);
-  command.add_option("--temperature", g.temperature, "Divide logits by it (1); 0: greedy")->group(group);
-  command.add_option("--top-k", g.top_k, "Only the K most probable tokens (50); 0: all")->group(group);
-  command.add_option("--top-p", g.top_p, "Only the most probable tokens up to this probability (1); 0: the best one")
+void add_prefix_cache_option(CLI::App& command, PrefixReuse& reuse, const std::string& group) {
+  const char* const fallback = reuse == PrefixReuse::kOff ? "off" : reuse == PrefixReuse::kPrompts ? "prompts" : "all";
+  choice<PrefixReuse>(
+      command, "--prefix-cache",
+      {{"off", PrefixReuse::kOff}, {"prompts", PrefixReuse::kPrompts}, {"all", PrefixReuse::kAll}},
+      [&reuse](const PrefixReuse& value) { reuse = value; }, "KV cache of earlier prompts to reuse")
+      ->default_str(fallback)
       ->group(group);
-  command.add_option("--min-p", g.min_p, "Only tokens at least this many times as probable as the first (0)")
-      ->group(group);
-  command.add_option("--typical-p", g.typical_p, "Only tokens of typical information, up to this probability (1)")
-      ->group(group);
-  command.add_option("--seed", g.seed, "Same seed, same text (default: drawn, and reported with --json)")
-      ->check(whole_seed)
-      ->group(group);
-
-  const std::string changes = "Penalties and bans (greedy too; defaults: the same files)";
-  command
-      .add_option("--repetition-penalty", g.repetition_penalty,
-                  "Lower the logits of tokens of prompt and answer (1: off)")
-      ->group(changes);
-  command.add_option("--presence-penalty", g.presence_penalty, "Subtract from tokens of the answer (0)")
-      ->group(changes);
-  command.add_option("--frequency-penalty", g.frequency_penalty, "The same, once for each time (0)")->group(changes);
-  command.add_option("--no-repeat-ngram", g.no_repeat_ngram, "No N tokens in a row twice (0: off)")->group(changes);
-  command
-      .add_option("--encoder-repetition-penalty", g.encoder_repetition_penalty,
-                  "Raise the logits of tokens that the encoder was given (1: off)")
-      ->group(changes);
-  command
-      .add_option("--encoder-no-repeat-ngram", g.encoder_no_repeat_ngram,
-                  "No N tokens in a row that the encoder was given (0: off)")
-      ->group(changes);
-  command.add_option("--forced-bos-id", g.forced_bos_id, "The first token after the start token (-1: none)")
-      ->group(changes);
-  command
-      .add_option("--forced-eos-id", g.forced_eos_id, "The last token of an answer that ends by its length (-1: none)")
-      ->group(changes);
-  repeated(
-      command.add_option("--logit-bias", arguments.logit_bias, "ID=BIAS: add to a token's logit (may be repeated)"),
-      "ID=BIAS")
-      ->group(changes);
-  text("--bad-words", g.bad_words, "Never this text (may be repeated)");
-  command.get_option("--bad-words")->group(changes);
-  const std::string grammars = "What the answer must be (one of these)";
-  const auto source = [&](const char* name, std::optional<std::string>& option, const char* help) {
-    return command.add_option(name, option, help)->type_name("TEXT")->group(grammars);
-  };
-  CLI::Option* schema = source("--json-schema", g.json_schema, "A JSON document of this schema");
-  command.add_option("--json-schema-file", arguments.schema_file, "The same, from a file")
-      ->type_name("FILE")
-      ->group(grammars)
-      ->excludes(schema);
-  source("--regex", g.regex, "A match of this regular expression");
-  CLI::Option* grammar = source("--grammar", g.grammar, "A match of this Lark grammar");
-  command.add_option("--grammar-file", arguments.grammar_file, "The same, from a file")
-      ->type_name("FILE")
-      ->group(grammars)
-      ->excludes(grammar);
-  const std::string beams = "Beam search";
-  command.add_option("--beams", g.beams, "So many beams (1: none; default: 1, an encoder-decoder's num_beams)")
-      ->check(CLI::Range(int64_t{1}, int64_t{kMostBeams}))
-      ->group(beams);
-  command.add_option("--beam-groups", g.beam_groups, "In so many groups that avoid each other's tokens (1)")
-      ->group(beams);
-  command.add_option("--diversity-penalty", g.diversity_penalty, "By subtracting this from their log-probability (0)")
-      ->group(beams);
-  command.add_option("--length-penalty", g.length_penalty, "Score = log-probability / tokens^PENALTY (1)")
-      ->group(beams);
-  command
-      .add_option("--early-stopping", arguments.early_stopping,
-                  "false, true (at so many answers as beams) or never (false)")
-      ->group(beams);
-  command
-      .add_option("--prompt-lookup", g.prompt_lookup,
-                  "Guess up to N tokens by what followed the last ones before, and check them in one step (0: off)")
-      ->check(CLI::Range(int64_t{0}, int64_t{255}));
 }
 
-void add_report_options(CLI::App& command, GenerateOptions& options) {
-  command.add_flag("--echo", options.echo, "Print the prompt's text before the answer's");
-  command.add_option("--num-return", options.num_return, "So many answers, best first (1)")->group("Beam search");
-  command.add_flag("--report-perplexity", options.report_perplexity, "Report the perplexity of the answer");
-  command.add_option("--logprobs", options.logprobs, "With --json: log-probabilities, and of N alternatives a token");
+void add_draft_tokens(CLI::App& command, RunArguments& arguments) {
+  constexpr int64_t kUsual = 4;
+  CLI::Option* const draft = command.get_option("--draft");
+  command.add_option("--draft-tokens", arguments.generate.draft_tokens, "Most tokens that --draft guesses a step")
+      ->check(whole(1, 255))
+      ->default_str(std::to_string(kUsual))
+      ->group(more("Speculative decoding"))
+      ->needs(draft);
+  draft->group(more("Speculative decoding"))->each([&arguments](const std::string&) {
+    if (arguments.generate.draft_tokens == 0) arguments.generate.draft_tokens = kUsual;
+  });
+}
+
+void add_generate_options(CLI::App& command, RunArguments& arguments) {
+  GenerateOptions& g = arguments.generate;
+  constexpr int64_t kMost = int64_t{1} << 30;
+  const std::string length = "Length", sampling = "Sampling", output = "Output",
+                    changes = more("Penalties and bans (greedy too; defaults: the model's files, else those here)"),
+                    beams = more("Beam search"), faster = more("Speculative decoding");
+  const auto add = [&](const std::string& group, const std::string& names, auto& value, const std::string& help,
+                       const char* fallback = "") {
+    return command.add_option(names, value, help)->group(group)->default_str(fallback);
+  };
+  const auto text = [&](const std::string& group, const char* name, auto& value, const char* help) {
+    return add(group, name, value, help)->type_name("TEXT");
+  };
+
+  add(length, "-n,--tokens", g.max_new_tokens, "Most tokens of the answer")
+      ->check(whole(1, kMost))
+      ->default_str(std::to_string(g.max_new_tokens.value_or(128)));
+  repeated(text(length, "--stop", g.stop, "End the answer before this text (repeatable)"), "TEXT");
+  repeated(add(more(length), "--stop-id", g.stop_ids, "End the answer at this token id (repeatable)"), "N")
+      ->check(integer());
+  add(more(length), "--min-new-tokens", g.min_new_tokens, "Least tokens before the answer may end", "0")
+      ->check(integer());
+  command.add_flag("--ignore-eos", g.ignore_eos, "Go on after end-of-sequence tokens")->group(more(length));
+
+  CLI::Option* greedy =
+      command.add_flag_callback(
+                 "--greedy", [&g] { g.temperature = 0; }, "Choose the most probable token each time")
+          ->group(sampling);
+  add(sampling, "--temperature", g.temperature, "Divide logits by X; 0 is --greedy", "the files', else 0.7 or 1")
+      ->check(number())
+      ->excludes(greedy);
+  add(sampling, "--top-p", g.top_p, "Draw from the most probable tokens up to X", "the files', else 0.95 or 1")
+      ->check(number());
+  add(sampling, "--top-k", g.top_k, "Draw from the N most probable tokens; 0 is all", "the files', else 50")
+      ->check(integer());
+  add(sampling, "--seed", g.seed, "Seed of the draws: the same seed gives the same text", "drawn")
+      ->check(whole_seed)
+      ->type_name("N");
+  command.add_flag("--sample", g.sample, "Draw tokens at random; implied by the options above and below")
+      ->group(more(sampling))
+      ->excludes(greedy);
+  add(more(sampling), "--min-p", g.min_p, "Draw from tokens at least X times as probable as the first",
+      "the files', else 0")
+      ->check(number());
+  add(more(sampling), "--typical-p", g.typical_p, "Draw from tokens of typical information, up to probability X",
+      "the files', else 1")
+      ->check(number());
+
+  text(output, "--json-schema", g.json_schema, "Answer with a JSON document of this schema");
+  text(more(output), "--regex", g.regex, "Answer with a match of this regular expression");
+  text(more(output), "--grammar", g.grammar, "Answer with a match of this Lark grammar");
+  add(more(output), "--json-schema-file", arguments.schema_file, "The schema, from a file")
+      ->type_name("FILE")
+      ->excludes(command.get_option("--json-schema"));
+  add(more(output), "--grammar-file", arguments.grammar_file, "The grammar, from a file")
+      ->type_name("FILE")
+      ->excludes(command.get_option("--grammar"));
+
+  add(changes, "--repetition-penalty", g.repetition_penalty, "Lower the logits of tokens of prompt and answer", "1")
+      ->check(number());
+  add(changes, "--presence-penalty", g.presence_penalty, "Subtract X from the logits of tokens of the answer", "0")
+      ->check(number());
+  add(changes, "--frequency-penalty", g.frequency_penalty, "Subtract X for each time that the answer has a token", "0")
+      ->check(number());
+  add(changes, "--no-repeat-ngram", g.no_repeat_ngram, "Never write N tokens in a row twice; 0 is off", "0")
+      ->check(integer());
+  add(changes, "--encoder-repetition-penalty", g.encoder_repetition_penalty,
+      "Raise the logits of tokens that the encoder was given", "1")
+      ->check(number());
+  add(changes, "--encoder-no-repeat-ngram", g.encoder_no_repeat_ngram,
+      "Never write N tokens in a row that the encoder was given", "0")
+      ->check(integer());
+  add(changes, "--forced-bos-id", g.forced_bos_id, "First token after the start token; -1 is none")->check(integer());
+  add(changes, "--forced-eos-id", g.forced_eos_id, "Last token of an answer that ends by its length; -1 is none")
+      ->check(integer());
+  repeated(add(changes, "--logit-bias", arguments.logit_bias, "Add BIAS to a token's logit (repeatable); -inf bans it"),
+           "ID=BIAS");
+  repeated(add(changes, "--bad-words", g.bad_words, "Never write this text (repeatable)"), "TEXT");
+
+  add(beams, "--beams", g.beams, "Beams of the search; 1 is none", "the files' of an encoder-decoder, else 1")
+      ->check(integer());
+  add(beams, "--beam-groups", g.beam_groups, "Groups of beams that avoid each other's tokens", "1")->check(integer());
+  add(beams, "--diversity-penalty", g.diversity_penalty, "Subtract X for tokens that earlier groups take", "0")
+      ->check(number());
+  add(beams, "--length-penalty", g.length_penalty, "Score of a beam: log-probability / tokens^X", "1")->check(number());
+  add(beams, "--early-stopping", arguments.early_stopping, "When to stop looking for better answers", "false")
+      ->type_name("false|true|never");
+  add(faster, "--prompt-lookup", g.prompt_lookup, "Guess N tokens a step by what followed the last ones before", "0")
+      ->check(integer());
 }
 
 static Status parse_logit_bias(const std::vector<std::string>& texts, GenerateOptions& options) {
@@ -160,7 +172,8 @@ Status resolve_arguments(RunArguments& a) {
     if (!named.is_ok()) return named.status();
     a.generate.early_stopping = *named;
   }
-  return check_texts(a);
+  SITU_RETURN_IF_ERROR(check_texts(a));
+  return check_options(a.generate);
 }
 
 }  // namespace situ::cli

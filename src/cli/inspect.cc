@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/commands.h"
 #include "cli/inspect_html.h"
 #include "cli/models.h"
+#include "cli/options.h"
+#include "cli/progress.h"
 #include "cli/terminal.h"
 #include "situ/model.h"
 #include "situ/tools.h"
@@ -191,32 +194,35 @@ void print_refused(const Json& j) {
 
 }  // namespace
 
-int inspect(const InspectArguments& a) {
-  const Result<int64_t> budget = parse_memory(a.memory);
-  if (!budget.is_ok()) return fail(budget.status().message());
-  LoadOptions load;
-  load.variants = a.variants;
-  load.kv_type = *kv_type_of(a.kv_type);  // the parser knows its names
-  load.pack_cache = !a.no_pack_cache;
-  std::string path = a.model;
-  if (const int code = find_model(path, load, "inspect"); code != kDone) return code;
-  Result<Model> model = Model::load(path, load);
+void add_inspect_options(CLI::App& command, InspectArguments& a) {
+  add_model(command, a);
+  command.add_flag("--json", a.json, "Print one JSON object");
+  command.add_option("--html", a.html, "Write the placement as a picture, one page, to this file")->type_name("FILE");
+  add_load_options(command, a);
+}
+
+int inspect(InspectArguments a) {
+  if (const int code = find_model(a, "inspect"); code != kDone) return code;
+  const int64_t budget = std::exchange(a.load.memory, 0);  // of the report, not of the load
+  Waiting waiting(loading_line(a.model));
+  Result<Model> model = Model::load(a.model, a.load);
+  waiting.stop();
   if (!model.is_ok()) {
     const std::string& reason = model.status().message();
     const bool of_model = model.status().code() != Code::kInvalidArgument;
     if (!of_model || a.html) return fail(reason);
-    const std::string text = inspect_refused(path, load, reason);
+    const std::string text = inspect_refused(a.model, a.load, reason);
     if (a.json)
       std::printf("%s\n", text.c_str());
     else
       print_refused(for_terminal(Json::parse(text)));
     return fail(reason);
   }
-  const Result<std::string> text = situ::inspect(*model, *budget);
+  const Result<std::string> text = situ::inspect(*model, budget);
   if (!text.is_ok()) return fail(text.status().message());
   if (a.html)
     if (const Status written = write_file(*a.html, html_page(Json::parse(*text))); !written.is_ok())
-      return fail(written.message());
+      return fail(written.message(), kFailed);
   if (a.json)
     std::printf("%s\n", text->c_str());
   else if (!a.html)

@@ -33,8 +33,9 @@ void write_all(int descriptor, std::string_view text) {
   }
 }
 
-void handle(int) {
+void handle(int signal) {
   const int error = errno;
+  if (signal == SIGTERM) _exit(kTerminated);
   if (const Words* words = last_words) {
     if (leaving.exchange(true)) _exit(kInterrupted);  // the other thread waits for a reader
     write_all(STDOUT_FILENO, words->out);
@@ -51,6 +52,7 @@ void install() {
   action.sa_handler = handle;
   action.sa_flags = SA_RESTART;  // nobody waits in a system call for the signal: see interrupt_descriptor()
   sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
 }
 
 // -- SIGBUS. As above: no allocation, no library that may hold a lock.

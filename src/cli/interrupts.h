@@ -1,4 +1,5 @@
-// Signals. Control-C: what SIGINT does now; exit code kInterrupted in any case. And SIGBUS.
+// Signals. Control-C: what SIGINT does now; exit code kInterrupted in any case. SIGTERM ends the program at once with
+// kTerminated. And SIGBUS.
 #pragma once
 
 #include <atomic>

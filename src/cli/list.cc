@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/models.h"
+#include "cli/options.h"
 #include "cli/terminal.h"
 #include "hub/inventory.h"
 #include "hub/name.h"
@@ -69,18 +70,13 @@ int remove(const RemoveArguments& a) {
 
 void add_prune_options(CLI::App& command, PruneArguments& a) {
   command.add_option("--to", a.to, "Then remove models that were not used longest, until the rest takes so much: 20GB")
+      ->transform(size())
       ->type_name("SIZE");
   command.add_flag("--force", a.force, "Prune what another program fetched, too");
 }
 
 int prune(const PruneArguments& a) {
-  std::optional<int64_t> to;
-  if (a.to) {
-    const Result<int64_t> bytes = parse_memory(a.to, "--to");
-    if (!bytes.is_ok()) return fail(bytes.status().message());
-    to = *bytes;
-  }
-  const Result<hub::Pruned> pruned = hub::prune_cache(to, a.force);
+  const Result<hub::Pruned> pruned = hub::prune_cache(a.to, a.force);
   if (!pruned.is_ok()) return fail(pruned.status().message(), kFailed);
   for (const std::string& name : pruned->models) std::printf("removed %s\n", one_line(name).c_str());
   std::printf("%s freed\n", size_text(static_cast<double>(pruned->bytes)).c_str());

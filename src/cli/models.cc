@@ -3,13 +3,18 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 
-#include "cli/commands.h"
+#include "cli/closest.h"
+#include "cli/progress.h"
 #include "cli/terminal.h"
+#include "hub/name.h"
+#include "situ/speech.h"
 
 namespace situ::cli {
 namespace {
@@ -52,9 +57,11 @@ class DownloadLine {
 
 }  // namespace
 
-void add_offline_option(CLI::App& command) {
-  command.add_flag_callback(
-      "--offline", [] { setenv("HF_HUB_OFFLINE", "1", 1); }, "Ask no hub: a model by name has to be in the cache");
+void add_offline_option(CLI::App& command, const std::string& group) {
+  command
+      .add_flag_callback(
+          "--offline", [] { setenv("HF_HUB_OFFLINE", "1", 1); }, "Ask no hub: a model by name has to be in the cache")
+      ->group(group);
 }
 
 PullOptions shown_pull(bool ask) {
@@ -85,14 +92,65 @@ static int find_one(std::string& model, std::vector<std::string>& variants, cons
     variants = found->variants;
     return kDone;
   }
-  // Loading says what is wrong with a path.
-  return found.status().code() == Code::kNotFound ? kDone : fail_pull(found.status(), command);
+  if (found.status().code() != Code::kNotFound) return fail_pull(found.status(), command);
+  std::vector<std::string> names;
+  for (const hub::ShortName& n : hub::short_names()) names.push_back(n.name);
+  const std::string meant = closest(model, names);
+  if (!meant.empty())
+    return fail(model + ": no such file or folder; did you mean the model '" + meant + "' (situ list --names)?");
+  return kDone;  // loading says what is wrong with a path
 }
 
-int find_model(std::string& model, LoadOptions& load, const char* command) {
+int find_model(LoadArguments& a, const char* command) {
   std::vector<std::string> none;
-  if (const int code = find_one(model, load.variants, command); code != kDone || load.draft.empty()) return code;
-  return find_one(load.draft, none, command);
+  if (const int code = find_one(a.model, a.load.variants, command); code != kDone || a.load.draft.empty()) return code;
+  return find_one(a.load.draft, none, command);
+}
+
+std::optional<Model> load_model(const LoadArguments& a, int* code) {
+  Waiting waiting(loading_line(a.model));
+  Result<Model> model = Model::load(a.model, a.load);
+  waiting.stop();
+  if (model.is_ok()) {
+    constexpr int64_t kSaved = int64_t{16} << 20;  // bytes from which on packed weights are saved
+    const int64_t packed = model->facts().packed_bytes;
+    if (packed >= kSaved && a.load.pack_cache && isatty(STDERR_FILENO))
+      std::fprintf(stderr, "situ: packed %s of weights for this processor; later loads map them\n",
+                   size_text(static_cast<double>(packed)).c_str());
+    return std::move(*model);
+  }
+  *code = fail_load(model.status(), a.load.memory > 0 || a.load.slots > 0 || a.load.context_length > 0);
+  return std::nullopt;
+}
+
+Use use_of(const Model& model) {
+  if (!model.generates()) return model.scores_pairs() ? Use::kPairs : Use::kEmbeddings;
+  if (!model.has_encoder()) return Use::kText;
+  return SpeechModel::of(model).is_ok() ? Use::kSpeech : Use::kEncoderDecoder;
+}
+
+std::string use_text(Use use, const std::string& model) {
+  switch (use) {
+    case Use::kText:
+      return "a language model: situ run " + model + " \"PROMPT\"";
+    case Use::kEncoderDecoder:
+      return "an encoder-decoder: situ run " + model + " \"TEXT\", or --encoder-input NAME=FILE.npy";
+    case Use::kSpeech:
+      return "a speech model: situ transcribe " + model + " FILE";
+    case Use::kEmbeddings:
+      return "a model of embeddings: situ embed " + model + " \"TEXT\"";
+    case Use::kPairs:
+      return "a model that scores pairs: situ embed " + model + " \"TEXT\" --pair \"OTHER\"";
+  }
+  return "";
+}
+
+int check_use(const Model& model, const std::string& name, std::initializer_list<Use> uses) {
+  const Use use = use_of(model);
+  if (std::find(uses.begin(), uses.end(), use) != uses.end()) return kDone;
+  // What the graph lacks, which any call that wants logits says.
+  const Status lacks = model.generates() ? Status::error(name) : model.perplexity({}, {}).status();
+  return fail(lacks.message() + ": this is " + use_text(use, name));
 }
 
 }  // namespace situ::cli

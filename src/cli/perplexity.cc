@@ -5,21 +5,32 @@
 
 #include "cli/commands.h"
 #include "cli/models.h"
+#include "cli/options.h"
 #include "cli/terminal.h"
 
 namespace situ::cli {
 
-int perplexity(const PerplexityArguments& a) {
+void add_perplexity_options(CLI::App& command, PerplexityArguments& a) {
+  add_model(command, a);
+  command.add_option("file", a.file, "The text, UTF-8; - is standard input")->required();
+  command.add_option("--stride", a.stride, "Tokens from one window to the next")
+      ->check(whole(1, int64_t{1} << 24))
+      ->default_str("half a window");
+  command.add_flag("--json", a.json, "Print one JSON object");
+  add_load_options(command, a);
+}
+
+int perplexity(PerplexityArguments a) {
   const Result<std::string> text = read_file(a.file, true);
   if (!text.is_ok()) return fail(text.status().message());
   if (text->empty()) return fail(a.file + ": has 0 tokens; at least 2 are needed");
   if (const Status good = check_utf8(*text, a.file); !good.is_ok()) return fail(good.message());
-  LoadOptions load;
-  if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
-  std::string path = a.model;
-  if (const int code = find_model(path, load, "perplexity"); code != kDone) return code;
-  Result<Model> model = Model::load(path, load);
-  if (!model.is_ok()) return fail(model.status().message());
+  const std::string typed = a.model;
+  int code = find_model(a, "perplexity");
+  if (code != kDone) return code;
+  const std::optional<Model> model = load_model(a, &code);
+  if (!model) return code;
+  if (code = check_use(*model, typed, {Use::kText}); code != kDone) return code;
   const Result<std::vector<int64_t>> tokens = model->tokenizer().encode(*text);
   if (!tokens.is_ok()) return fail(a.file + ": " + tokens.status().message());
   if (tokens->size() < 2)

@@ -4,7 +4,7 @@
 
 #include "cli/commands.h"
 #include "cli/models.h"
-#include "cli/repeated.h"
+#include "cli/options.h"
 
 namespace situ::cli {
 
@@ -13,6 +13,9 @@ void add_pull_options(CLI::App& command, PullArguments& a) {
   repeated(command.add_option("--file", a.files,
                               "Fetch the files that the pattern matches, and no others (may be repeated)"),
            "GLOB");
+  repeated(command.add_option("--variant", a.variants, "Precision of the graphs: q4, fp16, ...; or GRAPH=VARIANT"),
+           "VARIANT");
+  add_offline_option(command, "Options");
 }
 
 int pull(const PullArguments& a) {

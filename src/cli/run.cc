@@ -9,6 +9,9 @@
 #include "cli/commands.h"
 #include "cli/interrupts.h"
 #include "cli/models.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "cli/prompt_input.h"
 #include "cli/terminal.h"
 #include "pipelines/encoder_inputs.h"
 #include "pipelines/media_tags.h"
@@ -219,7 +222,8 @@ void print_other_answers(const Generation& g, bool ids_only, AnswerText& out) {
 }
 
 void print_figures(const RunArguments& a, size_t prompt_tokens, const Generation& g, const ModelFacts& facts) {
-  char guesses[64] = "", perplexity[48] = "";
+  char guesses[64] = "", perplexity[48] = "", seed[40] = "";
+  if (g.seed) std::snprintf(seed, sizeof(seed), ", seed %llu", static_cast<unsigned long long>(*g.seed));
   if (a.generate.prompt_lookup > 0 || a.generate.draft_tokens > 0)
     std::snprintf(guesses, sizeof(guesses), ", %lld of %lld guesses held", static_cast<long long>(g.accepted_tokens),
                   static_cast<long long>(g.guessed_tokens));
@@ -227,10 +231,10 @@ void print_figures(const RunArguments& a, size_t prompt_tokens, const Generation
   const double rate = g.decode_ms_per_token > 0 ? 1000.0 / g.decode_ms_per_token : 0;
   std::fprintf(stderr,
                "[%zu prompt + %zu new tokens%s, %s, %s: prefill %.0f ms, decode %.1f tokens/s, copied %.0f "
-               "B/token%s%s]\n",
+               "B/token%s%s%s]\n",
                prompt_tokens, g.output_ids.size(), g.finish_reason == FinishReason::kCancelled ? ", interrupted" : "",
-               facts.mode.c_str(), facts.isa.c_str(), g.prefill_ms, rate, g.bytes_copied_per_token, guesses,
-               perplexity);
+               facts.mode.c_str(), facts.isa.c_str(), g.prefill_ms, rate, g.bytes_copied_per_token, guesses, perplexity,
+               seed);
 }
 
 // Known before the model is loaded, and without a file being touched that a failed run would leave empty.
@@ -255,55 +259,155 @@ Status start_trace(Model& model, const std::string& file, std::optional<Trace>& 
   return model.record(&*trace).with_context("--trace");
 }
 
-// All that needs no model, since loading one takes seconds.
-Status check_arguments(RunArguments& a) {
+// The files of images and sounds can be read; what is in them the model's processor says.
+Status check_files(const RunArguments& a) {
+  for (const auto* files : {&a.images, &a.sounds})
+    for (const std::string& file : *files) {
+      std::error_code unknown;
+      if (std::filesystem::is_directory(file, unknown)) return Status::error(file + ": is a folder");
+      if (access(file.c_str(), R_OK) != 0)
+        return Status::error(file + ": cannot be read: " + std::generic_category().message(errno));
+    }
+  return Status::ok();
+}
+
+Status no_prompt(const RunArguments& a) {
+  return Status::error(
+      "no prompt: give a PROMPT, -f FILE, --prompt TEXT or --prompt-ids 1,2,3, or text on standard "
+      "input; for a conversation: situ chat " +
+      a.model);
+}
+
+// Which of the prompts is given, and the message's text.
+Status take_prompt(RunArguments& a) {
+  const bool message = a.words || a.file;
+  if (message && (a.prompt || a.prompt_ids))
+    return Status::error(std::string(a.words ? "PROMPT" : "-f FILE") + " and " +
+                         (a.prompt ? "--prompt" : "--prompt-ids") + " are two prompts: give one");
   if (a.prompt_ids && (a.chat || a.system))
     return Status::error("--chat and --system make a prompt out of text; --prompt-ids is one already");
-  if (a.prompt_ids) {
-    if (Result<std::vector<int64_t>> ids = parse_ids("--prompt-ids", *a.prompt_ids); !ids.is_ok()) return ids.status();
-  } else if (!a.prompt && a.encoder_inputs.empty() && a.images.empty()) {
-    return Status::error("give --prompt TEXT or --prompt-ids 1,2,3");
-  } else if (a.prompt && a.prompt->empty()) {
-    return Status::error("--prompt is empty");
-  }
+  if (a.raw && (a.chat || a.system)) return Status::error("--raw leaves a prompt as it is; --chat and --system do not");
+  if (a.prompt_ids) return parse_ids("--prompt-ids", *a.prompt_ids).status();
+  if (a.prompt && a.prompt->empty()) return Status::error("--prompt is empty");
+  if (a.prompt || (!message && !a.encoder_inputs.empty())) return Status::ok();
+  Result<std::optional<std::string>> read = read_message({a.words, a.file, a.raw});
+  if (!read.is_ok()) return read.status();
+  if (*read && (*read)->empty()) return Status::error("the prompt is empty");
+  if (!*read && a.images.empty()) return no_prompt(a);
+  a.words = std::move(*read);
+  return Status::ok();
+}
+
+// All that needs no model, since loading one takes seconds.
+Status check_arguments(RunArguments& a) {
   SITU_RETURN_IF_ERROR(resolve_arguments(a));
   if (a.images.empty() && !a.processor.empty()) return Status::error("--processor is for an --image; there is none");
-  a.generate.end_of_turn = a.chat || a.system;
-  a.generate.sample_as_files = false;  // greedy where nothing is said
   if (a.generate.logprobs && !a.json) return Status::error("--logprobs is reported with --json");
-  return check_trace(a.trace);
+  SITU_RETURN_IF_ERROR(check_files(a));
+  SITU_RETURN_IF_ERROR(check_trace(a.trace));
+  return take_prompt(a);
+}
+
+// The message becomes that of a user where the model has a chat template, and is drawn as in a conversation; else it is
+// the prompt.
+void settle_prompt(const Model& model, RunArguments& a) {
+  a.generate.sample_as_files = false;  // greedy where nothing is said
+  if (a.words) {
+    a.prompt = std::move(a.words);
+    const bool told = model.tokenizer().has_chat_template() && !a.raw && !a.source_language && !a.target_language;
+    if (told) {
+      a.chat = true;
+      draw_as_chat(model, &a.generate);
+    }
+  }
+  a.generate.end_of_turn = a.chat || a.system;
+}
+
+// Why an answer has nothing in it.
+std::string why_empty(const RunArguments& a, const Generation& g) {
+  if (g.finish_reason == FinishReason::kStopString || !g.output_ids.empty())
+    return "the answer is empty: its tokens have no text in front of a stop text, or none at all";
+  const bool plain = a.prompt && !a.chat && !a.system;
+  return std::string("the answer is empty: the model ended it at once") +
+         (plain ? "; situ run MODEL \"PROMPT\" without --prompt and --raw asks it as a user does" : "");
 }
 
 }  // namespace
 
-Status load_options(const LoadArguments& a, LoadOptions* load) {
-  load->threads = a.threads;
-  load->naive = a.naive;
-  load->context_length = a.context;
-  const Result<int64_t> memory = parse_memory(a.memory);
-  if (!memory.is_ok()) return memory.status();
-  load->memory = *memory;
-  load->chunk = a.chunk;
-  load->slots = a.slots;
-  load->window = a.window;
-  load->sink = a.sink;
-  load->kv_type = *kv_type_of(a.kv_type);  // the parser knows its names
-  load->pack_cache = !a.no_pack_cache;
-  load->draft = a.draft;
-  load->variants = a.variants;
-  return Status::ok();
+void add_run_options(CLI::App& command, RunArguments& a) {
+  add_model(command, a);
+  const std::string prompt = "Prompt", encoder = more("Models with an encoder"), images = more("Images and sounds"),
+                    output = "Output", diagnostics = more("Diagnostics");
+  command.add_option("prompt", a.words, "What to answer; standard input goes on with it");
+  const auto several = [&](const char* name, std::vector<std::string>& to, const char* type, const char* what,
+                           const std::string& group) {
+    repeated(command.add_option(name, to, what), type)->group(group);
+  };
+  command.add_option("-f,--file", a.file, "Read the prompt, or its end, from a file; - is standard input")
+      ->type_name("FILE")
+      ->group(prompt);
+  command.add_option("--system", a.system, "System message")->type_name("TEXT")->group(prompt);
+  command.add_flag("--raw", a.raw, "Use the prompt as it is, without the chat template")->group(prompt);
+  several("--image", a.images, "FILE", "Image of the prompt: png, jpeg, webp, gif (repeatable)", prompt);
+  several("--audio", a.sounds, "FILE", "Sound of the prompt: wav, flac, mp3, ogg (repeatable)", prompt);
+  CLI::Option* text = command.add_option("--prompt", a.prompt, "Prompt as it is; greedy unless sampling is asked for")
+                          ->type_name("TEXT")
+                          ->group(more(prompt));
+  command.add_option("--prompt-ids", a.prompt_ids, "Prompt as token ids: 1,2,3")
+      ->type_name("IDS")
+      ->group(more(prompt))
+      ->excludes(text);
+  command.add_flag("--chat", a.chat, "Apply the chat template to --prompt")->group(more(prompt));
+  add_generate_options(command, a);
+  command.add_flag("--json", a.json, "Print one JSON object instead of the text")->group(output);
+  command.add_flag("--echo", a.generate.echo, "Print the prompt's text before the answer's")->group(more(output));
+  command.add_option("--num-return", a.generate.num_return, "Answers to print, best first")
+      ->check(integer())
+      ->default_str("1")
+      ->group(more("Beam search"));
+  several("--processor", a.processor, "KEY=VALUE", "Setting of preprocessor_config.json (repeatable)", images);
+  command.add_option("--max-pixels", a.max_pixels, "Most pixels of an image")
+      ->check(whole(1, int64_t{1} << 30))
+      ->default_str(std::to_string(a.max_pixels))
+      ->group(images);
+  command.add_option("--decoder-prompt-ids", a.decoder_prompt_ids, "First token ids of the decoder")
+      ->type_name("IDS")
+      ->default_str("the start token that the model's files name")
+      ->group(encoder);
+  several("--encoder-input", a.encoder_inputs, "NAME=FILE", "[GRAPH.]NAME=FILE.npy: an array for an input (repeatable)",
+          encoder);
+  command.add_option("--source-lang", a.source_language, "Language of the prompt")->type_name("CODE")->group(encoder);
+  command.add_option("--target-lang", a.target_language, "Language of the answer")->type_name("CODE")->group(encoder);
+  add_load_options(command, a, true);
+  command.get_option("--naive")->excludes(command.get_option("--draft"));
+  add_draft_tokens(command, a);
+  add_prefix_cache_option(command, a.generate.prefix_cache, diagnostics);
+  command.add_option("--logprobs", a.generate.logprobs, "Report log-probabilities, with N alternatives, in --json")
+      ->check(whole(0, int64_t{1} << 30))
+      ->group(diagnostics);
+  command.add_flag("--report-perplexity", a.generate.report_perplexity, "Report the perplexity of the answer")
+      ->group(diagnostics);
+  command.add_option("--trace", a.trace, "Write what each thread ran when, for Perfetto or chrome://tracing")
+      ->check([](const std::string& file) { return file.empty() ? std::string("a file is wanted") : std::string(); })
+      ->type_name("FILE")
+      ->group(diagnostics);
 }
 
 int run(RunArguments a) {
   if (const Status checked = check_arguments(a); !checked.is_ok()) return fail(checked.message());
   const Result<EncoderArguments> encoder = encoder_arguments(a);
   if (!encoder.is_ok()) return fail(encoder.status().message());
-  LoadOptions load;
-  if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
-  if (const int code = find_model(a.model, load, "run"); code != kDone) return code;
+  const std::string typed = a.model;
+  int code = find_model(a, "run");
+  if (code != kDone) return code;
   leave_empty_handed(a);
-  Result<Model> model = Model::load(a.model, load);
-  if (!model.is_ok()) return fail(model.status().message());
+  std::optional<Model> model = load_model(a, &code);
+  if (!model) return code;
+  // A speech model may be given what its encoder takes.
+  const bool arrays = !a.encoder_inputs.empty();
+  code = check_use(*model, typed, {Use::kText, Use::kEncoderDecoder, arrays ? Use::kSpeech : Use::kText});
+  if (code != kDone) return code;
+  settle_prompt(*model, a);
   if (!model->has_encoder() && !(model->takes_arrays() && encoder->decoder_prompt.empty()))
     if (const Status refused = refuse_encoder_arguments(a); !refused.is_ok()) return fail(refused.message());
   Result<Prompt> prompt = prompt_of(*model, a);
@@ -319,7 +423,9 @@ int run(RunArguments a) {
   const bool ids_only = !model->tokenizer().is_there();
   AnswerText out;
   bool first = true;
+  Waiting waiting(prompt_line(*model, static_cast<int64_t>(prompt->ids().size())));
   Result<Generation> g = model->generate(*prompt, a.generate, [&](const Event& t) {
+    waiting.stop();
     if (a.json) return true;
     if (ids_only)
       std::printf(first ? "%lld" : ",%lld", static_cast<long long>(t.id));
@@ -328,12 +434,13 @@ int run(RunArguments a) {
     first = false;
     return flush_output();
   });
+  waiting.stop();
   out.finish();
   if (!g.is_ok() && !first) std::printf("\n");  // the message begins a line
-  if (!g.is_ok()) return fail(g.status().message());
+  if (!g.is_ok()) return fail_load(g.status(), a.load.memory > 0 || a.load.slots > 0);
   if (trace) {
     if (const Status ended = model->record(nullptr); !ended.is_ok()) return fail(ended.message());
-    if (const Status written = trace->write(a.trace); !written.is_ok()) return fail(written.message());
+    if (const Status written = trace->write(a.trace); !written.is_ok()) return fail(written.message(), kFailed);
   }
   for (const std::string& note : g->notes) std::fprintf(stderr, "situ: note: %s\n", one_line(note).c_str());
   const ModelFacts facts = model->facts();
@@ -343,9 +450,11 @@ int run(RunArguments a) {
     std::printf("\n");
     print_other_answers(*g, ids_only, out);
   }
-  if (!flush_output()) return fail(kNoOutput);  // what goes to stderr must not overtake the text
+  if (!flush_output()) return fail_output();  // what goes to stderr must not overtake the text
   if (g->finish_reason == FinishReason::kError) return fail(g->error);
   const bool cancelled = g->finish_reason == FinishReason::kCancelled;
+  if (!a.json && !cancelled && g->text.empty() && !ids_only && !a.generate.echo)
+    std::fprintf(stderr, "situ: note: %s\n", why_empty(a, *g).c_str());
   if (!a.json || cancelled) print_figures(a, prompt->ids().size(), *g, facts);
   return cancelled ? kInterrupted : kDone;
 }

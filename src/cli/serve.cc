@@ -24,8 +24,6 @@
 namespace situ::cli {
 namespace {
 
-constexpr int kUnfinished = 1;  // what was running was cut; an address is taken
-
 // The signals of a server come by a descriptor, to one thread.
 int signals_descriptor() {
   sigset_t set;
@@ -83,14 +81,12 @@ void raise_descriptors(int64_t connections, bool json) {
 }
 
 Result<serve::HostedModels> models_of(const ServeArguments& a) {
-  LoadOptions load;
-  SITU_RETURN_IF_ERROR(load_options(a, &load));
+  LoadOptions load = a.load;
   load.memory = 0;  // is divided
   std::vector<serve::ModelSource> sources;
   std::vector<std::string> aliases = a.aliases;
   for (const ServeArguments::Named& named : a.named) {
-    LoadOptions own;
-    SITU_RETURN_IF_ERROR(load_options(named, &own));
+    LoadOptions own = named.load;
     own.memory = 0;
     sources.push_back({named.model, own});
     aliases.push_back(named.name + "=" + named.model);
@@ -116,12 +112,8 @@ Result<serve::ServeOptions> options_of(const ServeArguments& a) {
   o.prefix_cache = a.reuse;
   o.share_prefixes = a.share_prefixes;
   o.limits = a.limits;
-  const Result<int64_t> memory = parse_memory(a.memory);
-  if (!memory.is_ok()) return memory.status();
-  o.memory = *memory;
-  const Result<int64_t> media = parse_memory(a.media_memory, "--media-memory");
-  if (!media.is_ok()) return media.status();
-  if (a.media_memory) o.media_memory = *media;
+  o.memory = a.load.memory;
+  if (a.media_memory) o.media_memory = *a.media_memory;
   o.log = write_line;
   o.placement = [](Model& model) -> Result<std::string> {
     const Result<std::string> facts = inspect(model, 0);
@@ -144,7 +136,7 @@ int drain(serve::Server& server, const ServeArguments& a, int signals) {
     }
     if (std::chrono::steady_clock::now() < end) continue;
     server.cut();
-    return kUnfinished;
+    return kFailed;
   }
   return kDone;
 }
@@ -183,7 +175,9 @@ int serve_until_stopped(serve::Server& server, const ServeArguments& a, int sign
 
 }  // namespace
 
-int serve(const ServeArguments& a) {
+int serve(ServeArguments& a) {
+  if (!a.config.empty())
+    if (const Status read = read_config(*a.command, a); !read.is_ok()) return fail(read.message());
   ServeArguments found = a;
   if (const int code = find_served(found); code != kDone) return code;
   const int signals = signals_descriptor();
@@ -195,7 +189,7 @@ int serve(const ServeArguments& a) {
   Result<std::unique_ptr<serve::Server>> server = serve::Server::start(std::move(*options), std::move(*models));
   if (!server.is_ok()) {
     fail(server.status().message());
-    return server.status().code() == Code::kInvalidArgument ? kRefused : kUnfinished;
+    return server.status().code() == Code::kInvalidArgument ? kRefused : kFailed;
   }
   const int code = serve_until_stopped(**server, a, signals);
   server->reset();

@@ -15,11 +15,12 @@ struct ServeArguments : LoadArguments {
   std::vector<std::string> models, aliases, allowed_hosts, cors;
   std::string host, unix_path, api_key_file, media_path, config, log = "text";
   std::optional<int> port;
-  std::optional<std::string> media_memory;
+  std::optional<int64_t> media_memory;
   int64_t max_running = 64, queue = 1000;
   int drain = 30;
   bool insecure = false, strict = false, share_prefixes = false;
   PrefixReuse reuse = PrefixReuse::kPrompts;
+  CLI::App* command = nullptr;  // the parser of these options, which reads those of the file too
   // Of the file alone.
   serve::Limits limits;
   struct Named : LoadArguments {
@@ -33,6 +34,6 @@ void add_serve_options(CLI::App& command, ServeArguments& arguments);
 Status read_config(CLI::App& command, ServeArguments& arguments);
 // Names of models become folders. kDone, or an exit code behind an error that is printed.
 int find_served(ServeArguments& arguments);
-int serve(const ServeArguments& arguments);
+int serve(ServeArguments& arguments);
 
 }  // namespace situ::cli

@@ -27,15 +27,10 @@ int find_served(ServeArguments& a) {
   std::map<std::string, int> repositories;
   const auto find = [&](LoadArguments& model) {
     const std::string typed = model.model;
-    LoadOptions load;
-    load.variants = model.variants;
-    load.draft = model.draft;
-    if (const int code = find_model(model.model, load, "serve"); code != kDone) return code;
-    model.variants = load.variants;
-    model.draft = load.draft;
+    if (const int code = find_model(model, "serve"); code != kDone) return code;
     paths[typed] = model.model;
-    const auto [other, added] = variants.emplace(model.model, model.variants);
-    if (!added && other->second != model.variants)
+    const auto [other, added] = variants.emplace(model.model, model.load.variants);
+    if (!added && other->second != model.load.variants)
       return fail(typed + ": another precision of the same repository is served; one server has one of them");
     return static_cast<int>(kDone);
   };

@@ -7,7 +7,7 @@
 #include <charconv>
 #include <filesystem>
 
-#include "cli/repeated.h"
+#include "cli/options.h"
 #include "cli/serve.h"
 #include "serve/text_file.h"
 
@@ -113,8 +113,7 @@ Status take_model(ServeArguments& a, const std::string& name, const std::vector<
   model.name = name;
   CLI::App options;
   options.add_option("--path", model.model);
-  options.add_option("--draft", model.draft);
-  add_load_options(options, model);
+  add_load_options(options, model, true);
   for (const Entry& entry : entries) SITU_RETURN_IF_ERROR(give(options, entry));
   if (!model.model.empty()) return Status::ok();
   return Status::error(Code::kInvalidArgument, "models." + name + ": path: is not given");
@@ -163,42 +162,63 @@ Status take_config(CLI::App& command, ServeArguments& a, const toml::table& root
 }  // namespace
 
 void add_serve_options(CLI::App& command, ServeArguments& a) {
-  many(command.add_option("model", a.models, "Model folders"));
-  repeated(
-      command.add_option("--alias", a.aliases, "A name of a model, which may be given here alone (may be repeated)"),
-      "NAME=MODEL");
-  command.add_option("--host", a.host,
-                     "Address to listen at; others than this machine's own want keys (127.0.0.1 and ::1)");
-  command.add_option("--port", a.port, "0: a free one (8080, or none beside --unix)")->check(CLI::Range(0, 65535));
-  command.add_option("--unix", a.unix_path, "Unix socket to listen at")->type_name("PATH");
-  command
-      .add_option("--api-key-file", a.api_key_file,
-                  "Keys that requests must show, a line each: [NAME:]KEY [priority=N]")
-      ->type_name("FILE");
-  repeated(command.add_option("--allowed-host", a.allowed_hosts, "A name that Host may have beside addresses; *: any"),
-           "NAME");
-  repeated(command.add_option("--cors", a.cors, "An origin whose pages may ask; *: any"), "ORIGIN");
-  command.add_option("--max-running", a.max_running, "Requests of a model in steps at most (64)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 16));
-  command.add_option("--queue", a.queue, "Requests that wait at most; beyond it 429 (1000)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  a.command = &command;
+  many(command.add_option("model", a.models, "Folders or names of models"));
+  const std::string listen = "Address", access = "Access", requests = "Requests", other = more("Requests");
+  command.add_option("--port", a.port, "Port to listen at; 0 is a free one")
+      ->check(whole(0, 65535))
+      ->default_str("8080, or none beside --unix")
+      ->group(listen);
+  command.add_option("--host", a.host, "Address to listen at; others than this machine's own want keys")
+      ->type_name("ADDRESS")
+      ->default_str("127.0.0.1 and ::1")
+      ->group(listen);
+  command.add_option("--unix", a.unix_path, "Unix socket to listen at")->type_name("PATH")->group(listen);
+  repeated(command.add_option("--alias", a.aliases, "Another name of a model (repeatable)"), "NAME=MODEL")
+      ->group(listen);
+  command.add_option("--config", a.config, "TOML file with these options, [limits] and [models.NAME]")
+      ->type_name("FILE")
+      ->group(listen);
+  command.add_option("--api-key-file", a.api_key_file, "Keys, a line each: [NAME:]KEY [priority=N]")
+      ->type_name("FILE")
+      ->group(access);
+  repeated(command.add_option("--allowed-host", a.allowed_hosts, "Name that Host may have (repeatable); * is any"),
+           "NAME")
+      ->group(access);
+  repeated(command.add_option("--cors", a.cors, "Origin whose pages may ask (repeatable); * is any"), "ORIGIN")
+      ->group(access);
+  command.add_flag("--insecure", a.insecure, "Listen at any address without keys")->group(access);
+  command.add_flag("--share-prefixes", a.share_prefixes, "Share kept prompts between keys, who can then tell")
+      ->group(access);
+  command.add_option("--max-running", a.max_running, "Most requests of a model that run at once")
+      ->check(whole(1, int64_t{1} << 16))
+      ->default_str(std::to_string(a.max_running))
+      ->group(requests);
+  command.add_option("--queue", a.queue, "Most requests that wait; more get 429")
+      ->check(whole(1, int64_t{1} << 20))
+      ->default_str(std::to_string(a.queue))
+      ->group(requests);
+  command.add_option("--drain", a.drain, "Seconds for running requests when the server is told to stop")
+      ->check(whole(0, 86400))
+      ->default_str(std::to_string(a.drain))
+      ->group(requests);
+  choice<std::string>(
+      command, "--log", {{"text", "text"}, {"json", "json"}}, [&a](const std::string& form) { a.log = form; },
+      "Form of the line for each request on standard error")
+      ->default_str(a.log)
+      ->group(requests);
+  command.add_flag("--strict", a.strict, "Refuse names that no body knows; else they are ignored")->group(requests);
   command.add_option("--media-path", a.media_path, "Folder of images that requests may name by file:")
-      ->type_name("DIR");
-  command.add_option("--media-memory", a.media_memory, "Bytes of bodies, pixels and samples in flight (1GiB)");
-  command.add_option("--drain", a.drain, "Seconds for what runs when the server is told to stop (30)")
-      ->check(CLI::Range(0, 86400));
-  command.add_option("--config", a.config, "A TOML file with these options, [limits] and [models.NAME]")
-      ->type_name("FILE");
-  command.add_option("--log", a.log, "A line a request on standard error: text or json")
-      ->check(CLI::IsMember({"text", "json"}));
-  command.add_flag(
-      "--share-prefixes", a.share_prefixes,
-      "Calls of different keys share kept beginnings of prompts: they are faster, and can tell what others asked");
-  command.add_flag("--insecure", a.insecure, "Listen at any address without keys");
-  command.add_flag("--strict", a.strict, "Refuse names that no body knows, in place of ignoring them");
-  command.add_option("--draft", a.draft, "A smaller model with the same tokens, which guesses");
-  add_load_options(command, a);
-  command.get_option("--memory")->description("Budget of all models for weights, arena and state, e.g. 2GiB");
+      ->type_name("DIR")
+      ->group(other);
+  command.add_option("--media-memory", a.media_memory, "Memory for bodies, pixels and samples in flight")
+      ->transform(size())
+      ->type_name("SIZE")
+      ->default_str("1GiB")
+      ->group(other);
+  add_prefix_cache_option(command, a.reuse, other);
+  add_load_options(command, a, true);
+  command.get_option("--memory")->description("Budget of all models for weights, activations and KV cache: 2GiB");
 }
 
 Status read_config(CLI::App& command, ServeArguments& a) {

@@ -48,7 +48,7 @@ Status check_arguments(TranscribeArguments& a) {
   const Result<std::vector<double>> temperatures = parse_temperatures(a.temperatures);
   if (!temperatures.is_ok()) return temperatures.status();
   a.speech.temperatures = *temperatures;
-  if (a.naive && a.speech.timestamps == Timestamps::kWord)
+  if (a.load.naive && a.speech.timestamps == Timestamps::kWord)
     return Status::error("--timestamps word and --naive do not go together: word times come from placed programs");
   if (a.json && a.format != "text" && a.format != "json")
     return Status::error("--json and --format " + a.format + " do not go together");
@@ -71,6 +71,14 @@ Status check_arguments(TranscribeArguments& a) {
   if (error || access(a.out_folder.c_str(), W_OK) != 0)
     return Status::error("-o " + a.out_folder + ": " + (error ? error.message() : "cannot be written"));
   return Status::ok();
+}
+
+// A recording that is not there is told of before the model is loaded, unless others can be read.
+Status check_recordings(const std::vector<std::string>& recordings) {
+  std::error_code unknown;
+  for (const std::string& audio : recordings)
+    if (audio == kStandard || std::filesystem::exists(audio, unknown)) return Status::ok();
+  return recordings.empty() ? Status::ok() : Status::error(recordings[0] + ": no such file");
 }
 
 // How far the file is, on a terminal.
@@ -200,7 +208,7 @@ class Transcriber {
       else if (cancelled_)  // what is there may be whole
         std::fprintf(stderr, "situ: interrupted: %s is not written\n", one_line(out_file(audio).string()).c_str());
       else if (const Status written = write_file(out_file(audio).string(), text); !written.is_ok())
-        return written;
+        return unwritten(written);
     }
     if (!flush_output()) return no_output();
     return failed;
@@ -208,6 +216,8 @@ class Transcriber {
   bool cancelled() const { return cancelled_; }
   // Whether nobody reads what is printed.
   bool is_unread() const { return unread_; }
+  // Whether the file of the last recording could not be written.
+  bool is_unwritten() const { return unwritten_; }
 
  private:
   std::filesystem::path out_file(const std::string& audio) const {
@@ -222,12 +232,16 @@ class Transcriber {
     unread_ = true;
     return Status::error(kNoOutput);
   }
+  Status unwritten(const Status& why) {
+    unwritten_ = true;
+    return why;
+  }
   Status report_failure(const std::string& audio, const Status& why) {
     if (a_.format != "json") return why;
     const std::string object = line({{"audio", audio}, {"error", why.message()}});
     if (!a_.out_folder.empty()) {
       const Status written = write_file(out_file(audio).string(), object);
-      return written.is_ok() ? why : written;
+      return written.is_ok() ? why : unwritten(written);
     }
     std::fputs(object.c_str(), stdout);
     return flush_output() ? why : no_output();
@@ -235,7 +249,7 @@ class Transcriber {
 
   const TranscribeArguments& a_;
   SpeechModel& model_;
-  bool cancelled_ = false, unread_ = false;
+  bool cancelled_ = false, unread_ = false, unwritten_ = false;
 };
 
 // What a model of another kind says of what its encoder is given.
@@ -261,7 +275,7 @@ int transcribe_arrays(const TranscribeArguments& a, Model& model, std::span<cons
     std::fputs(rendered(a, a.encoder_inputs[0], t, model.facts().load_ms, "").c_str(), stdout);
   else
     std::printf("%s\n", one_line(t.text).c_str());
-  if (!flush_output()) return fail(kNoOutput);
+  if (!flush_output()) return fail_output();
   return g->finish_reason == FinishReason::kCancelled ? kInterrupted : kDone;
 }
 
@@ -277,6 +291,7 @@ int transcribe_inputs(const TranscribeArguments& a, Model& model, std::span<cons
   Transcriber transcriber(a, *speech);
   const std::string name = a.encoder_inputs[0].substr(a.encoder_inputs[0].find('=') + 1);
   const Status done = transcriber.run(name, speech->start_spectrogram(spectrogram, a.speech));
+  if (transcriber.is_unread()) return fail_output();
   return transcriber.cancelled() ? kInterrupted : done.is_ok() ? kDone : fail(done.message());
 }
 
@@ -286,23 +301,28 @@ int transcribe(TranscribeArguments a) {
   if (const Status checked = check_arguments(a); !checked.is_ok()) return fail(checked.message());
   const Result<std::vector<GivenTensor>> tensors = read_encoder_inputs(a.encoder_inputs);
   if (!tensors.is_ok()) return fail(tensors.status().message());
-  LoadOptions load;
-  if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
-  if (const int code = find_model(a.model, load, "transcribe"); code != kDone) return code;
-  Result<Model> loaded = Model::load(a.model, load);
-  if (!loaded.is_ok()) return fail(loaded.status().message());
+  if (const Status there = check_recordings(a.audio); !there.is_ok()) return fail(there.message());
+  const std::string typed = a.model;
+  int code = find_model(a, "transcribe");
+  if (code != kDone) return code;
+  std::optional<Model> loaded = load_model(a, &code);
+  if (!loaded) return code;
   if (!tensors->empty()) return transcribe_inputs(a, *loaded, *tensors);
   Result<SpeechModel> model = SpeechModel::of(*loaded);
-  if (!model.is_ok()) return fail(model.status().message());
+  if (!model.is_ok()) {
+    const Use use = use_of(*loaded);
+    const bool other = use == Use::kText || use == Use::kEmbeddings || use == Use::kPairs;
+    return fail(model.status().message() + (other ? "; this is " + use_text(use, typed) : ""));
+  }
   // Once, not for every recording.
   if (const Status checked = model->check(a.speech); !checked.is_ok()) return fail(checked.message());
   loaded->interrupt_when(note_interrupts(true));
   Transcriber transcriber(a, *model);
-  int code = kDone;
   for (const std::string& audio : a.audio) {
-    if (const Status done = transcriber.run(audio); !done.is_ok()) code = fail(done.message());
+    const Status done = transcriber.run(audio);
+    if (transcriber.is_unread()) return fail_output();
+    if (!done.is_ok()) code = fail(done.message(), transcriber.is_unwritten() ? kFailed : kRefused);
     if (transcriber.cancelled() || is_interrupted()) return kInterrupted;
-    if (transcriber.is_unread()) break;
   }
   return code;
 }

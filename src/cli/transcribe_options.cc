@@ -2,14 +2,15 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/commands.h"
-#include "cli/repeated.h"
+#include "cli/options.h"
 
 namespace situ::cli {
 namespace {
 
 // A threshold, or "none".
-void add_threshold(CLI::App& command, const std::string& name, std::optional<double>& value, const std::string& what) {
-  command
+CLI::Option* add_threshold(CLI::App& command, const std::string& name, std::optional<double>& value,
+                           const std::string& what) {
+  return command
       .add_option_function<std::string>(
           name,
           [&value, name](const std::string& text) {
@@ -23,67 +24,90 @@ void add_threshold(CLI::App& command, const std::string& name, std::optional<dou
             value = number;
           },
           what)
-      ->type_name("NUMBER");
+      ->type_name("X");
 }
 
 }  // namespace
 
 void add_transcribe_options(CLI::App& command, TranscribeArguments& a) {
   SpeechOptions& s = a.speech;
-  command.add_option("model", a.model, "Model folder")->required();
-  many(command.add_option("audio", a.audio, "Recordings: wav, flac, mp3, ogg; - for standard input"));
-  repeated(command.add_option(
-               "--encoder-input", a.encoder_inputs,
-               "[GRAPH.]NAME=FILE.npy: an array for the encoder in place of recordings: a spectrogram; or, of models "
-               "that are not of Whisper's kind, what their encoder takes (may be repeated)"),
-           "NAME=FILE");
+  add_model(command, a);
+  many(command.add_option("audio", a.audio, "Recordings: wav, flac, mp3, ogg; - is standard input"));
+  const std::string output = "Output", words = "Words", drawn = more("Decoding");
+  choice<std::string>(
+      command, "--format", {{"text", "text"}, {"json", "json"}, {"srt", "srt"}, {"vtt", "vtt"}, {"tsv", "tsv"}},
+      [&a](const std::string& format) { a.format = format; }, "Form of the transcript")
+      ->default_str(a.format)
+      ->group(output);
+  command.add_flag("--json", a.json, "Print one JSON object for each file")->group(output);
+  command.add_option("-o", a.out_folder, "Write STEM.FORMAT into this folder")->type_name("DIR")->group(output);
+  choice<Timestamps>(
+      command, "--timestamps",
+      {{"none", Timestamps::kNone}, {"segment", Timestamps::kSegment}, {"word", Timestamps::kWord}},
+      [&s](const Timestamps& t) { s.timestamps = t; }, "Times to print: of segments, of words, or none")
+      ->default_str("segment")
+      ->group(output);
+  command.add_option("--language", s.language, "Name or code of the spoken language, such as en; auto finds it")
+      ->type_name("CODE")
+      ->default_str("the model's files, else auto")
+      ->group(words);
+  choice<SpeechTask>(
+      command, "--task", {{"transcribe", SpeechTask::kTranscribe}, {"translate", SpeechTask::kTranslate}},
+      [&s](const SpeechTask& task) { s.task = task; }, "Write what is said, or its English translation")
+      ->default_str("the model's files, else transcribe")
+      ->group(words);
+  command.add_option("--prompt", s.prompt, "Text that comes before the first window")->group(words);
+  command.add_option("--hotwords", s.hotwords, "Words that come before the text of every window")->group(words);
+  command.add_flag("--vad", s.vad, "Leave out what is no speech")->group(words);
   command
-      .add_option("--language", s.language,
-                  "A name, or a code such as en (default: what generation_config.json says, else auto)")
-      ->type_name("CODE");
-  command
-      .add_option_function<std::string>(
-          "--task", [&s](const std::string& text) { s.task = *speech_task_of(text); },
-          "translate: into English (default: what generation_config.json says, else transcribe)")
-      ->check(CLI::IsMember({"transcribe", "translate"}));
-  command
-      .add_option_function<std::string>(
-          "--timestamps", [&s](const std::string& text) { s.timestamps = *timestamps_of(text); },
-          "Of what: none, segment (default) or word")
-      ->check(CLI::IsMember({"none", "segment", "word"}));
-  command.add_option("--beams", s.beams, "Beams at temperature 0 (1: greedy)")
-      ->check(CLI::Range(int64_t{1}, kMostBeams));
-  command.add_option("--temperature", a.temperatures,
-                     "Tried in turn where an answer is doubtful (0,0.2,0.4,0.6,0.8,1)");
-  command.add_option("--best-of", s.best_of, "Answers that are drawn above temperature 0 (5)")
-      ->check(CLI::Range(int64_t{1}, kMostBeams));
-  command.add_option("--patience", s.patience, "A beam search ends with beams x patience answers (1)");
-  command.add_option("--length-penalty", s.length_penalty, "Beams: log-probability / tokens^X (1)");
+      .add_flag("--batched{8}", s.batched, "Cut speech into windows and compute N of them together (--batched is 8)")
+      ->check(whole(1, 64))
+      ->group(words);
+  command.add_option("--beams", s.beams, "Beams of the search at temperature 0; 1 is greedy")
+      ->check(whole(1, kMostBeams))
+      ->default_str(std::to_string(s.beams))
+      ->group(words);
+  command.add_option("--temperature", a.temperatures, "Temperatures to try in turn where an answer is doubtful")
+      ->type_name("LIST")
+      ->default_str(a.temperatures)
+      ->group(drawn);
+  command.add_option("--best-of", s.best_of, "Answers to draw above temperature 0")
+      ->check(whole(1, kMostBeams))
+      ->default_str(std::to_string(s.best_of))
+      ->group(drawn);
+  command.add_option("--seed", s.seed, "Seed of the draws")
+      ->check(whole_seed)
+      ->type_name("N")
+      ->default_str("0")
+      ->group(drawn);
+  command.add_option("--patience", s.patience, "End a beam search at beams x X answers")
+      ->default_str("1")
+      ->group(drawn);
+  command.add_option("--length-penalty", s.length_penalty, "Score of a beam: log-probability / tokens^X")
+      ->default_str("1")
+      ->group(drawn);
   add_threshold(command, "--compression-ratio-threshold", s.compression_ratio_threshold,
-                "Above it an answer repeats itself (2.4; none: not looked at)");
+                "Ratio above which an answer repeats itself; none is off")
+      ->default_str("2.4")
+      ->group(drawn);
   add_threshold(command, "--logprob-threshold", s.logprob_threshold,
-                "Below it an answer is improbable (-1; none: not looked at)");
+                "Mean log-probability below which an answer is doubtful; none is off")
+      ->default_str("-1")
+      ->group(drawn);
   add_threshold(command, "--no-speech-threshold", s.no_speech_threshold,
-                "Above it a window is silent (0.6; none: not looked at)");
-  command
-      .add_option_function<std::string>(
-          "--condition-on-previous-text",
-          [&s](const std::string& text) { s.condition_on_previous_text = text == "true"; },
-          "Whether a window's text goes on from that before it (true)")
-      ->check(CLI::IsMember({"true", "false"}));
-  command.add_option("--prompt", s.prompt, "Text before the first window");
-  command.add_option("--hotwords", s.hotwords, "Words before every window's text");
-  command.add_flag("--vad", s.vad, "Leave out what is no speech");
-  command.add_flag("--batched{8}", s.batched, "Windows of speech by themselves, so many in the same steps (8)")
-      ->check(CLI::Range(int64_t{1}, int64_t{64}));
-  command.add_option("--seed", s.seed, "Of what is drawn (0)")->check(whole_seed)->type_name("INT");
-  command.add_option("--threads", a.threads, "Threads (default: one per usable CPU)")
-      ->check(CLI::Range(1, int{Runtime::kMostThreads}));
-  command.add_flag("--naive", a.naive, "Run the graphs literally");
-  command.add_option("--format", a.format, "text (default), json, srt, vtt or tsv")
-      ->check(CLI::IsMember({"text", "json", "srt", "vtt", "tsv"}));
-  command.add_flag("--json", a.json, "One JSON object a file, on one line");
-  command.add_option("-o", a.out_folder, "Write STEM.FORMAT into this folder")->type_name("DIR");
+                "Probability above which a window is silent; none is off")
+      ->default_str("0.6")
+      ->group(drawn);
+  choice<bool>(
+      command, "--condition-on-previous-text", {{"true", true}, {"false", false}},
+      [&s](const bool& on) { s.condition_on_previous_text = on; }, "Give each window the text of the one before")
+      ->default_str("true")
+      ->group(drawn);
+  repeated(command.add_option("--encoder-input", a.encoder_inputs,
+                              "[GRAPH.]NAME=FILE.npy: an array for the encoder in place of recordings (repeatable)"),
+           "NAME=FILE")
+      ->group(drawn);
+  add_load_options(command, a);
 }
 
 }  // namespace situ::cli

@@ -104,14 +104,16 @@ Result<HubClient> HubClient::create() {
   return client;
 }
 
-Result<HubAnswer> HubClient::follow(const char* method, std::string url, uint64_t from) const {
+Result<HubAnswer> HubClient::follow(const char* method, std::string url, uint64_t from, bool* for_good) const {
   const bool head = std::string_view(method) == "HEAD";
   for (int hops = 0;; ++hops) {
     const bool own = origin_of(url) == origin_of(endpoint_);
     situ_hub_answer* got = nullptr;
     situ_hub_text error{};
-    if (situ_hub_send(method, url.c_str(), own ? token_.c_str() : "", from, &got, &error) != 0)
+    if (const int code = situ_hub_send(method, url.c_str(), own ? token_.c_str() : "", from, &got, &error); code != 0) {
+      *for_good = code == SITU_HUB_FOR_GOOD;
       return network(origin_of(url), error.text);
+    }
     HubAnswer answer(got, url);
     const std::string location = answer.header("location");
     const int status = answer.status();
@@ -130,9 +132,10 @@ Result<HubAnswer> HubClient::follow(const char* method, std::string url, uint64_
 Result<HubAnswer> HubClient::ask(const char* method, const std::string& url, uint64_t from,
                                  const std::string& what) const {
   for (Attempts attempts;;) {
-    Result<HubAnswer> answer = follow(method, url, from);
+    bool for_good = false;
+    Result<HubAnswer> answer = follow(method, url, from, &for_good);
     if (!answer.is_ok()) {
-      if (answer.status().code() != Code::kInternal || !attempts.pause())
+      if (for_good || answer.status().code() != Code::kInternal || !attempts.pause())
         return one_line(answer.status().with_context(what));
       continue;
     }

@@ -57,7 +57,8 @@ class HubClient {
   Result<HubAnswer> head(const std::string& url, const std::string& what) const;
 
  private:
-  Result<HubAnswer> follow(const char* method, std::string url, uint64_t from) const;
+  // *for_good: another call has the same error.
+  Result<HubAnswer> follow(const char* method, std::string url, uint64_t from, bool* for_good) const;
   Result<HubAnswer> ask(const char* method, const std::string& url, uint64_t from, const std::string& what) const;
 
   std::string endpoint_, token_;  // without a slash at the end

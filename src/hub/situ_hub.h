@@ -19,7 +19,9 @@ typedef struct {
 } situ_hub_text;
 
 /* Sends "GET" or "HEAD" and waits for the head of the answer, whatever its status: no redirect is followed. token: "",
- * or what goes into Authorization. from: 0, or the first byte that is asked for (Range). Error: there is no answer. */
+ * or what goes into Authorization. from: 0, or the first byte that is asked for (Range). Error: there is no answer;
+ * SITU_HUB_FOR_GOOD: and no other call will have one, since TLS refuses the server. */
+#define SITU_HUB_FOR_GOOD 3
 int situ_hub_send(const char* method, const char* url, const char* token, uint64_t from, situ_hub_answer** answer,
                   situ_hub_text* error);
 int situ_hub_status(const situ_hub_answer* answer);

@@ -1,5 +1,7 @@
 // `situ check`: whether a model runs, as what, and if not why.
 #include <algorithm>
+#include <filesystem>
+#include <map>
 #include <set>
 
 #include "base/reasons.h"
@@ -111,6 +113,68 @@ void add_facts(const Model::Impl& m, OrderedJson* j) {
   }
 }
 
+// -- what it is, in numbers
+
+// "int4", "float16" ...: the form that most bytes of the weights have.
+std::string precision_of(const Graph& graph) {
+  std::vector<std::string> form(graph.values.size());
+  for (const Node& node : graph.nodes) {
+    const bool bnb = node.is("MatMulBnb4", "com.microsoft"), nbits = node.is("MatMulNBits", "com.microsoft"),
+               experts = node.is("QMoE", "com.microsoft");
+    if (!bnb && !nbits && !experts) continue;
+    const int64_t bits = node.attr_int(experts ? "expert_weight_bits" : "bits", 4);
+    for (const ValueId v : node.in)
+      if (v != kNoValue && graph.value(v).constant.present() && graph.value(v).constant.type() == DType::kU8)
+        form[v] = bnb ? "4-bit floats" : "int" + std::to_string(bits);
+  }
+  std::map<std::string, int64_t> bytes;
+  for (size_t v = 0; v < graph.values.size(); ++v)
+    if (const Tensor& constant = graph.values[v].constant; constant.present())
+      bytes[form[v].empty() ? dtype_name(constant.type()) : form[v]] += constant.bytes();
+  const auto most =
+      std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == bytes.end() ? "no weights" : most->first;
+}
+
+// model_type of config.json, or that of genai_config.json; null: neither says it.
+OrderedJson architecture_of(const std::filesystem::path& folder) {
+  if (const auto config = read_json_object(folder / "config.json"); config.is_ok())
+    if (const auto type = config->find("model_type"); type != config->end() && type->is_string()) return *type;
+  if (const auto config = read_json_object(folder / "genai_config.json"); config.is_ok())
+    if (const auto model = config->find("model"); model != config->end() && model->is_object())
+      if (const auto type = model->find("type"); type != model->end() && type->is_string()) return *type;
+  return nullptr;
+}
+
+// Whether the encoder takes the spectrogram of a window, as Whisper's does: [batch, mels, frames].
+bool is_for_speech(const Model::Impl& m) {
+  if (!m.has_encoder() || m.encoder_takes_ids() || !m.files.encoder || !m.text()) return false;
+  const Graph& graph = m.files.encoder->graph;
+  return std::any_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId v) {
+    const ValueInfo& info = graph.value(v).info;
+    return info.ranked && info.shape.size() == 3 && info.shape[1].is_const() &&
+           (info.shape[1].value() == 80 || info.shape[1].value() == 128);
+  });
+}
+
+// The page of facts.
+void add_page(const Model& model, OrderedJson* j) {
+  const Model::Impl& m = impl_of(model);
+  const ModelFacts f = model.facts();
+  (*j)["architecture"] = architecture_of(m.folder.folder);
+  (*j)["precision"] = precision_of(m.files.decoder.graph);
+  (*j)["weight_bytes"] = f.weight_bytes;
+  (*j)["context_length"] = f.context_length;
+  (*j)["state_bytes_per_token"] = f.state_bytes_per_token;
+  (*j)["memory_at_full_context"] = OrderedJson();
+  if (m.in_place)
+    (*j)["memory_at_full_context"] =
+        f.weight_bytes + f.computed_bytes + f.arena_bytes + f.state_bytes_per_token * f.context_length;
+  (*j)["tokenizer"] = m.text() != nullptr;
+  (*j)["chat_template"] = m.text() && m.text()->has_chat_template();
+  (*j)["speech"] = is_for_speech(m);
+}
+
 // -- what to try
 
 bool about_operators(const Reasons& reasons) {
@@ -150,6 +214,21 @@ std::string shorter_context(const std::string& path, const LoadOptions& options)
   return "";
 }
 
+// The line that makes a model of a checkpoint: of a folder of PyTorch's weights, or of what a GGUF file was made from.
+std::string export_line(const std::filesystem::path& path) {
+  const std::string of_gguf =
+      "optimum-cli export onnx --model ORG/REPO OUTPUT, of the checkpoint that the GGUF file was made from";
+  if (path.extension() == ".gguf") return of_gguf;
+  std::error_code error;
+  for (std::filesystem::directory_iterator file(path, error), end; !error && file != end; file.increment(error)) {
+    const std::string ending = file->path().extension().string();
+    if (ending == ".gguf") return of_gguf;
+    if (ending != ".safetensors" && ending != ".bin" && ending != ".pt") continue;
+    return "optimum-cli export onnx --model " + path.string() + " OUTPUT";
+  }
+  return "";
+}
+
 OrderedJson what_to_try(const std::string& path, const LoadOptions& options, const Reasons& reasons) {
   OrderedJson list = OrderedJson::array();
   const auto add = [&](const std::string& text) {
@@ -160,6 +239,8 @@ OrderedJson what_to_try(const std::string& path, const LoadOptions& options, con
     if (const Result<ModelFolder> folder = open_model_folder(path, options.variants); folder.is_ok())
       for (const std::string& variant : known_variants(*folder, options.variants)) add("--variant " + variant);
   for (const Reason& r : reasons) add(r.advice);
+  if (std::any_of(reasons.begin(), reasons.end(), [](const Reason& r) { return r.kind == Reason::Kind::kFile; }))
+    add(export_line(path));
   if (std::any_of(reasons.begin(), reasons.end(), [](const Reason& r) { return r.kind == Reason::Kind::kSize; }))
     add(shorter_context(path, options));
   return list;
@@ -177,6 +258,15 @@ Check check(const std::string& path, const LoadOptions& options, int64_t verify)
   Check result{.runs = refused.is_ok(), .json = ""};
   OrderedJson j{{"runs", result.runs},
                 {"as", OrderedJson()},
+                {"architecture", OrderedJson()},
+                {"precision", OrderedJson()},
+                {"weight_bytes", OrderedJson()},
+                {"context_length", OrderedJson()},
+                {"state_bytes_per_token", OrderedJson()},
+                {"memory_at_full_context", OrderedJson()},
+                {"tokenizer", false},
+                {"chat_template", false},
+                {"speech", false},
                 {"reasons", reasons_json(refused.reasons())},
                 {"programs", OrderedJson::array()},
                 {"states", OrderedJson::array()},
@@ -188,6 +278,7 @@ Check check(const std::string& path, const LoadOptions& options, int64_t verify)
     const Model::Impl& m = impl_of(*model);
     j["as"] = what_it_is(m);
     j["notes"] = m.folder.notes;
+    add_page(*model, &j);
     add_facts(m, &j);
     for (const std::string& note : disagreements(m)) j["notes"].push_back(note);
   } else {

@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <functional>
 #include <string_view>
 #include <type_traits>
 
@@ -28,13 +29,6 @@ void set_named(Options& options, nb::handle value) {
   options.*kField = value_or_raise(kNamed(nb::cast<std::string>(value)));
 }
 
-// The name of a file, in any bytes.
-template <auto kField>
-void set_path(LoadOptions& options, nb::handle value) {
-  const nb::bytes name = nb::cast<nb::bytes>(value);
-  options.*kField = std::string(static_cast<const char*>(name.data()), name.size());
-}
-
 void set_logit_bias(GenerateOptions& options, nb::handle value) {
   const nb::object biases = nb::borrow(reinterpret_cast<PyObject*>(&PyDict_Type))(value);  // dict(value): any mapping
   options.logit_bias = nb::cast<decltype(options.logit_bias)>(nb::cast<nb::dict>(biases).items());
@@ -54,20 +48,18 @@ struct Option {
   void (*set)(Options& options, nb::handle value);  // throws nb::cast_error
 };
 
-constexpr Option<LoadOptions> kLoadOptions[] = {
-    {"threads", set<&LoadOptions::threads, LoadOptions>},
-    {"naive", set<&LoadOptions::naive, LoadOptions>},
-    {"context_length", set<&LoadOptions::context_length, LoadOptions>},
-    {"memory", set<&LoadOptions::memory, LoadOptions>},
-    {"slots", set<&LoadOptions::slots, LoadOptions>},
-    {"chunk", set<&LoadOptions::chunk, LoadOptions>},
-    {"window", set<&LoadOptions::window, LoadOptions>},
-    {"sink", set<&LoadOptions::sink, LoadOptions>},
-    {"kv_type", set_named<&LoadOptions::kv_type, kv_type_of, LoadOptions>},
-    {"draft", set_path<&LoadOptions::draft>},
-    {"variants", set<&LoadOptions::variants, LoadOptions>},
-    {"pack_cache", set<&LoadOptions::pack_cache, LoadOptions>},
-};
+// A field of LoadOptions, by its type.
+void set_field(LoadOptions& options, std::string LoadOptions::* field, nb::handle value) {  // a path, in any bytes
+  const nb::bytes name = nb::cast<nb::bytes>(value);
+  options.*field = std::string(static_cast<const char*>(name.data()), name.size());
+}
+void set_field(LoadOptions& options, KvType LoadOptions::* field, nb::handle value) {
+  options.*field = value_or_raise(kv_type_of(nb::cast<std::string>(value)));
+}
+template <typename Type>
+void set_field(LoadOptions& options, Type LoadOptions::* field, nb::handle value) {
+  options.*field = nb::cast<Type>(value);
+}
 
 constexpr Option<GenerateOptions> kOptions[] = {
     {"max_new_tokens", set<&GenerateOptions::max_new_tokens, GenerateOptions>},
@@ -118,18 +110,17 @@ constexpr Option<GenerateOptions> kOptions[] = {
 
 [[noreturn]] void raise_type_error(const std::string& message) { throw nb::type_error(message.c_str()); }
 
-// `of`: what takes them.
-template <typename Options, size_t count>
-Options options_by(const Option<Options> (&known)[count], const nb::dict& arguments, const char* of) {
+// `of`: what takes them; `find(name)`: what sets the option of that name; null: there is none.
+template <typename Options, typename Find>
+Options options_by(const Find& find, const nb::dict& arguments, const char* of) {
   Options options;
   for (const auto& [key, value] : arguments) {
     const std::string name = nb::cast<std::string>(key);
-    const auto* const option =
-        std::find_if(std::begin(known), std::end(known), [&](const Option<Options>& o) { return o.name == name; });
-    if (option == std::end(known)) raise_type_error("there is no option '" + name + "' of " + of);
+    const std::function<void(Options&, nb::handle)> set = find(name);
+    if (!set) raise_type_error("there is no option '" + name + "' of " + of);
     if (value.is_none()) continue;
     try {
-      option->set(options, value);
+      set(options, value);
     } catch (const nb::cast_error&) {
       raise_type_error("option " + name + " cannot be " + nb::cast<std::string>(nb::repr(value)));
     }
@@ -137,18 +128,38 @@ Options options_by(const Option<Options> (&known)[count], const nb::dict& argume
   return options;
 }
 
-template <typename Options, size_t count>
-nb::list names_of(const Option<Options> (&known)[count]) {
-  nb::list names;
-  for (const Option<Options>& o : known) names.append(nb::str(o.name.data(), o.name.size()));
-  return names;
+std::function<void(GenerateOptions&, nb::handle)> generate_option(std::string_view name) {
+  for (const Option<GenerateOptions>& o : kOptions)
+    if (o.name == name) return o.set;
+  return nullptr;
+}
+
+std::function<void(LoadOptions&, nb::handle)> load_option(std::string_view name) {
+  for (const LoadOption& o : load_option_table())
+    if (o.name == name)
+      return [&o](LoadOptions& options, nb::handle value) {
+        std::visit([&](auto field) { set_field(options, field, value); }, o.field);
+      };
+  return nullptr;
 }
 
 }  // namespace
 
-GenerateOptions options_of(const nb::dict& arguments) { return options_by(kOptions, arguments, "generate"); }
-LoadOptions load_options_of(const nb::dict& arguments) { return options_by(kLoadOptions, arguments, "load"); }
-nb::list option_names() { return names_of(kOptions); }
-nb::list load_option_names() { return names_of(kLoadOptions); }
+GenerateOptions options_of(const nb::dict& arguments) {
+  return options_by<GenerateOptions>(generate_option, arguments, "generate");
+}
+LoadOptions load_options_of(const nb::dict& arguments) {
+  return options_by<LoadOptions>(load_option, arguments, "load");
+}
+nb::list option_names() {
+  nb::list names;
+  for (const Option<GenerateOptions>& o : kOptions) names.append(nb::str(o.name.data(), o.name.size()));
+  return names;
+}
+nb::list load_option_names() {
+  nb::list names;
+  for (const LoadOption& o : load_option_table()) names.append(nb::str(o.name));
+  return names;
+}
 
 }  // namespace situ::python

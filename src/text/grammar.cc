@@ -1,7 +1,9 @@
 #include "text/grammar.h"
 
+#include <nlohmann/json.hpp>
 #include <string>
 
+#include "text/byte_alphabet.h"
 #include "text/owned_text.h"
 #include "text/tokenizer.h"
 
@@ -20,6 +22,44 @@ Result<Grammar> Grammar::compile(const FolderTokenizer& tokenizer, GrammarKind k
     return error.status();
   }
   return Grammar(handle);
+}
+
+// A tokenizer.json with a token for each byte.
+static std::string bytes_tokenizer() {
+  const nlohmann::json level{
+      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
+  nlohmann::json vocabulary = nlohmann::json::object();
+  for (int byte = 0; byte < 256; ++byte) vocabulary[byte_symbol(byte)] = byte;
+  return nlohmann::json{{"version", "1.0"},
+                        {"added_tokens", nlohmann::json::array()},
+                        {"truncation", nullptr},
+                        {"padding", nullptr},
+                        {"normalizer", nullptr},
+                        {"post_processor", nullptr},
+                        {"pre_tokenizer", level},
+                        {"decoder", level},
+                        {"model",
+                         {{"type", "BPE"},
+                          {"vocab", vocabulary},
+                          {"merges", nlohmann::json::array()},
+                          {"unk_token", nullptr},
+                          {"byte_fallback", false}}}}
+      .dump();
+}
+
+Status Grammar::check(GrammarKind kind, std::string_view source) {
+  constexpr size_t kBytes = 256;
+  const std::string json = bytes_tokenizer();
+  situ_text_tokenizer* bytes = nullptr;
+  situ_text_grammar* handle = nullptr;
+  OwnedText error;
+  if (situ_text_tokenizer_create_from(json.data(), json.size(), nullptr, &bytes, error.get()) != 0)
+    return error.status();
+  const int failed = situ_text_grammar_create(bytes, static_cast<int>(kind), source.data(), source.size(), kBytes,
+                                              &handle, error.get());
+  situ_text_grammar_free(handle);
+  situ_text_tokenizer_free(bytes);
+  return failed ? error.status() : Status::ok();
 }
 
 Result<Grammar> Grammar::fork() const {

@@ -34,6 +34,9 @@ class Grammar {
   static Result<Grammar> compile(const FolderTokenizer& tokenizer, GrammarKind kind, std::string_view source,
                                  int64_t vocabulary);
 
+  // The same errors without a model: those of the source alone, found with a token for each byte.
+  static Status check(GrammarKind kind, std::string_view source);
+
   // Goes on alone from here, on another thread if need be.
   Result<Grammar> fork() const;
 

@@ -107,7 +107,8 @@ class Options(TypedDict, total=False):
     num_return: int | None  # 1; answers in Generation.answers, at most beams
 
     # Guesses so many tokens at most by what followed the last ones where they came before, and checks all of them in one
-    # step: the same answer in fewer steps where a text repeats itself. Less than `batch` (see load). Not with beams.
+    # step: the same answer in fewer steps where a text repeats itself. Less than the tokens of which a step gives logits, 64 where
+    # there is memory. Not with beams.
     prompt_lookup: int | None  # 0: off
     # The same, but guessed by the model that load() was given as `draft`.
     draft_tokens: int | None  # 0: off

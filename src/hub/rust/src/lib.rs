@@ -28,6 +28,15 @@ fn failed<T>(text: impl Into<String>) -> Result<T, ffi::Error> {
     Err(ffi::Error { code: ffi::Code::Internal, text: text.into() })
 }
 
+/// What another call ends in, too: a certificate that nobody vouches for, another host's, no TLS at all.
+fn is_for_good(error: &ureq::Error) -> bool {
+    match error {
+        ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => true,
+        ureq::Error::Io(io) => io.kind() == std::io::ErrorKind::InvalidData,
+        _ => false,
+    }
+}
+
 fn agent() -> &'static Agent {
     static AGENT: OnceLock<Agent> = OnceLock::new();
     AGENT.get_or_init(|| {
@@ -62,7 +71,10 @@ fn send(method: &str, url: &str, token: &str, from: u64) -> Result<Answer, ffi::
     if from > 0 {
         request = request.header("Range", format!("bytes={from}-"));
     }
-    let answer: Response<Body> = request.call().or_else(|e| failed(e.to_string()))?;
+    let answer: Response<Body> = request.call().map_err(|e| ffi::Error {
+        code: if is_for_good(&e) { ffi::Code::Unsupported } else { ffi::Code::Internal },
+        text: e.to_string(),
+    })?;
     let (head, body) = answer.into_parts();
     Ok(Answer {
         status: head.status,
