@@ -13,6 +13,7 @@
 #include "passes/expand_recurrent.h"
 #include "passes/fused_masks.h"
 #include "passes/probe.h"
+#include "passes/turning_points.h"
 
 namespace situ {
 namespace {
@@ -44,14 +45,11 @@ class Expander {
   // graph that wants another number computes something else.
   Status check_lengths() {
     Prober prober(graph_, context_.binding, context_.evaluator);
+    std::set<ValueId> right;  // layers read one value
     for (const Node& n : graph_.nodes) {
-      if (!n.is("GroupQueryAttention", "com.microsoft") || !n.has_input(5)) continue;
-      for (const auto& [tokens, past] : {std::pair<int64_t, int64_t>{3, 2},
-                                         {1, 4},
-                                         {2, 0},
-                                         {1, std::max<int64_t>(1, context_.context_length - 1)}}) {
-        if ((context_.phase == Phase::kFirst && past != 0) || (context_.phase == Phase::kDecode && tokens != 1))
-          continue;
+      if (!n.is("GroupQueryAttention", "com.microsoft") || !n.has_input(5) || !right.insert(n.in[5]).second) continue;
+      const TellingSteps telling = telling_steps(graph_, prober, {n.in[5]}, context_.phase, context_.context_length);
+      for (const auto& [tokens, past] : telling.steps) {
         const std::string step =
             " with " + std::to_string(tokens) + " new and " + std::to_string(past) + " past tokens";
         Result<Tensor> lengths = prober.host_value(n.in[5], tokens, past);
@@ -62,6 +60,8 @@ class Expander {
             return fail(n, "seqlens_k is " + std::to_string(length) + step + ", should be " +
                                std::to_string(past + tokens - 1) + ": parts of a cache are not supported");
       }
+      if (!telling.told)
+        return fail(n, "seqlens_k is not shown to be one less than the tokens of the sequence at every step");
     }
     return Status::ok();
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "passes/turning_points.h"
+
 namespace situ {
 namespace {
 constexpr float kFilter = -10000;   // what onnxruntime adds to the scores of hidden keys
@@ -60,16 +62,17 @@ Status FusedMasks::fail(const Left& left, const std::string& why) const {
 
 // Whether it hides a key of some step that is looked at, or cannot be told.
 Result<bool> FusedMasks::hides(Prober& prober, const Left& left) const {
-  const int64_t longest = std::max<int64_t>(1, context_.context_length - 1);
-  for (const auto& [tokens, past] : {std::pair<int64_t, int64_t>{context_.probe_tokens(), context_.probe_past()},
-                                     {context_.phase == Phase::kDecode ? 1 : longest, 0},
-                                     {1, context_.phase == Phase::kFirst ? 0 : longest}}) {
-    const Tensor& constant = graph_.values[left.mask].constant;
+  const bool lengths = graph_.values[left.mask].info.shape.size() == 1;
+  const Tensor& constant = graph_.values[left.mask].constant;
+  TellingSteps telling{true, {{context_.probe_tokens(), context_.probe_past()}}};
+  if (prober.changes(left.mask) || lengths)
+    telling = telling_steps(graph_, prober, {left.mask}, context_.phase, context_.context_length);
+  if (!telling.told && lengths) return fail(left, "is not shown to be the length of the keys at every step");
+  if (!telling.told) return true;
+  for (const auto& [tokens, past] : telling.steps) {
     const Result<Tensor> shown = constant.present() ? constant : prober.host_value(left.mask, tokens, past);
-    const bool lengths = graph_.values[left.mask].info.shape.size() == 1;
     if (!shown.is_ok() && lengths) return fail(left, "cannot be told before a step: " + shown.status().message());
-    if (!shown.is_ok() && tokens == context_.probe_tokens()) return true;
-    if (!shown.is_ok()) continue;
+    if (!shown.is_ok()) return true;
     if (dtype_is_float(shown->type())) return fail(left, "is of floats");
     const std::vector<int64_t> numbers = shown->to_i64();
     if (!lengths) {
