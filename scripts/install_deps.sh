@@ -42,6 +42,7 @@ find_missing() {
   python_headers || missing="$missing python3-dev" # for the Python package
   header protozero/version.hpp || missing="$missing libprotozero-dev"
   header xxhash.h || missing="$missing libxxhash-dev"
+  header toml++/toml.h || missing="$missing libtomlplusplus-dev"
   header CLI/CLI.hpp || missing="$missing libcli11-dev"
   header nlohmann/json.hpp || missing="$missing nlohmann-json3-dev"
   header sentencepiece_processor.h || missing="$missing libsentencepiece-dev"

@@ -4,11 +4,12 @@
 #   release   the tests of the release build, but unit tests that the sanitizers' lane runs
 #   sanitize  the unit tests, bad input and tiny models under the address and undefined behaviour sanitizers
 #   tsan      what threads meet in, under the thread sanitizer
+#   alone     what reads ../shared, once more where that is empty, as in a clone with nothing beside it
 #   clang     no tests: what clang warns of, by file of the library; clang-all   of tests too
 #   quick     the unit tests of the release build, the rules about the source and its format
 #   sweeps    what takes too long for every change: every model in every way, emulated ISAs, the cases of kernel_bench
 #   asan, ubsan   all that one sanitizer can run, on the kernels of all ISAs; tsan-all   the same of threads, and Python's
-# Without arguments: tools release sanitize tsan clang, which is `make test`; `all` adds the others. While the tests of a
+# Without arguments: tools release alone sanitize tsan clang, which is `make test`; `all` adds the others. While the tests of a
 # lane run, the next lane is built at the lowest priority: it gets the processor's time that tests leave. The release build
 # starts while what the other lanes need is installed.
 set -euo pipefail
@@ -17,6 +18,7 @@ cd "$(dirname "$0")/.."
 passed=0
 failed=0
 skipped=0
+most_skipped=40 # cases, in a clone with nothing beside it
 
 headline() { printf '== %s (after %d s)\n' "$1" "$SECONDS"; }
 
@@ -46,6 +48,17 @@ run_ctest() {
   count_skips "$(folder_of "$preset")/Testing/Temporary/LastTest.log"
 }
 
+# The cases that a clone with nothing beside it skips are few: tests write models of each kind themselves.
+run_alone() {
+  local before=$skipped
+  run_ctest alone
+  if [ "$((skipped - before))" -gt "$most_skipped" ]; then
+    echo "alone: $((skipped - before)) cases are skipped, more than $most_skipped"
+    failed=$((failed + 1))
+  fi
+  skipped=$before # they ran elsewhere
+}
+
 run_tool_tests() {
   local log=build/tool-tests.log code=0 ran bad
   headline "tests of tools/"
@@ -65,14 +78,14 @@ run_tool_tests() {
 # The folder of a preset's build: as in CMakePresets.json.
 folder_of() {
   case $1 in
-    release | quick | sweeps) echo build ;;
+    release | alone | quick | sweeps) echo build ;;
     tsan-all) echo build/tsan ;;
     *) echo "build/$1" ;;
   esac
 }
 
-# Which lanes are built, and how.
-builds() { [[ $1 != tools && $1 != clang* ]]; }
+# Which lanes are built, and how; `alone` is of the release build.
+builds() { [[ $1 != tools && $1 != alone && $1 != clang* ]]; }
 
 # build_beside LANE: starts the build of a lane, which wait_for_build ends.
 building=
@@ -109,8 +122,8 @@ run_clang() {
 
 mkdir -p build
 lanes=("$@")
-[ $# -gt 0 ] || lanes=(tools release sanitize tsan clang)
-[ "${1:-}" != all ] || lanes=(tools release sweeps sanitize tsan-all asan ubsan clang-all)
+[ $# -gt 0 ] || lanes=(tools release alone sanitize tsan clang)
+[ "${1:-}" != all ] || lanes=(tools release alone sweeps sanitize tsan-all asan ubsan clang-all)
 headline "what the tests need"
 if [[ " ${lanes[*]} " == *" release "* ]]; then
   build_beside release # which needs none of it
@@ -122,10 +135,12 @@ for i in "${!lanes[@]}"; do
   if builds "$lane"; then
     wait_for_build "$lane"
   fi
-  next=${lanes[i + 1]:-clang}
-  if builds "$next" && [ -z "$building" ]; then
-    build_beside "$next"
-  fi
+  for next in "${lanes[@]:i+1}"; do
+    if builds "$next"; then
+      [ -n "$building" ] || build_beside "$next"
+      break
+    fi
+  done
   case $lane in
     tools)
       if [ ! -d ../shared/models/smollm2-135m-instruct-int4 ]; then
@@ -133,6 +148,7 @@ for i in "${!lanes[@]}"; do
       fi
       run_tool_tests
       ;;
+    alone) run_alone ;;
     clang) run_clang --library ;;
     clang-all) run_clang ;;
     *) run_ctest "$lane" ;;

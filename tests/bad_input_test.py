@@ -228,7 +228,7 @@ class BrokenModelTest(CliTest):
     def test_index_out_of_range_at_run_time(self):
         def positions(m):
             spliced("Gather", np.ones((4, 32), np.float32), "position_ids")(m)
-        self.check("table of four positions", positions, "context of 4")
+        self.check("table of four positions", positions, "context length is 4")
         for index in (200, -33):
             self.check(f"constant {index}", spliced("Gather", "x", np.full(32, index), axis=2), "Gather 'bad'", index, 32)
 

@@ -25,7 +25,7 @@ class ChatTest(CliTest):
 
     def chat(self, lines, *options):
         return subprocess.run([cli_case.SITU, "chat", self.model, "--ignore-eos", "-n", "4", "--threads", "1", *options], input="".join(line + "\n" for line in lines), capture_output=True, text=True,
-                              timeout=60, env={**os.environ, "SITU_CACHE_DIR": ""})
+                              timeout=cli_case.PATIENCE, env={**os.environ, "SITU_CACHE_DIR": ""})
 
     def reply(self, prompt):
         run = Run("run", self.model, "--prompt", prompt, "--ignore-eos", "-n", 4, "--threads", 1, "--json")
@@ -61,7 +61,7 @@ class ChatTest(CliTest):
             self.assertEqual(of("--prompt", "Hi", "--chat"), (ids[:2], "stop"))
             self.assertEqual(of("--prompt", "Hi", "--chat", "--ignore-eos"), (ids, "length"))
             self.assertEqual(of("--prompt", "u:Hi;a:"), (ids, "length"))
-            answers = subprocess.run([cli_case.SITU, "chat", self.model, "-n", "4"], input="Hi\n", capture_output=True, text=True, timeout=60, env={**os.environ, "SITU_CACHE_DIR": ""})
+            answers = subprocess.run([cli_case.SITU, "chat", self.model, "-n", "4"], input="Hi\n", capture_output=True, text=True, timeout=cli_case.PATIENCE, env={**os.environ, "SITU_CACHE_DIR": ""})
             self.assertEqual(answers.stdout, "".join(chr(32 + i) for i in ids[:2]) + "\n")
         finally:
             config.write_text(before)
@@ -95,7 +95,7 @@ class ChatTest(CliTest):
             process.stdin.flush()
             process.stderr.readline()  # the reply is done
             os.truncate(folder / "model.onnx", 100)
-            out, err = process.communicate("So?\n", timeout=60)
+            out, err = process.communicate("So?\n", timeout=cli_case.PATIENCE)
             self.assertEqual((process.returncode, out), (2, self.reply("u:Hi;a:") + "\n"))
             self.assertEqual(err, f"situ: {folder / 'model.onnx'}: cannot be read any more; a file that is in use must not be made shorter\n")
 
@@ -108,7 +108,7 @@ class ChatTest(CliTest):
             time.sleep(0.2)
             process.send_signal(signal.SIGINT)
             time.sleep(0.2)
-            out, _ = process.communicate("/exit\n", timeout=60)
+            out, _ = process.communicate("/exit\n", timeout=cli_case.PATIENCE)
             self.assertIn("/exit or Ctrl-D leaves", out)
             self.assertEqual(process.returncode, 0)
 

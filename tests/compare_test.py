@@ -2,6 +2,7 @@
 """bench/compare.py: what it refuses, and a measurement of Situ alone (build/situ), without the engines that need packages."""
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -10,11 +11,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SITU = ROOT / "build" / "situ"
-MODEL = ROOT.parent / "shared" / "models" / "tiny" / "llama"
+MODEL = Path(os.environ.get("SITU_SHARED", ROOT.parent / "shared")) / "models" / "tiny" / "llama"
 
 
 def compare(*arguments):
-    return subprocess.run([sys.executable, ROOT / "bench" / "compare.py", *arguments], capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, ROOT / "bench" / "compare.py", *arguments], capture_output=True, text=True, timeout=900)
 
 
 class CompareTest(unittest.TestCase):

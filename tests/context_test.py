@@ -146,7 +146,7 @@ class ContextTest(GraphCase):
                     self.assertIn(word, run.err)
                 answer = json.loads(run.out)
                 self.assertEqual((answer["output_ids"], answer["finish_reason"]), (ids, "length"))
-        self.refused(Run("run", folder, "--prompt-ids", ",".join(map(str, LONG[:most + 1])), "-n", 1), f"does not fit the context of {most}")
+        self.refused(Run("run", folder, "--prompt-ids", ",".join(map(str, LONG[:most + 1])), "-n", 1), f"maximum context length is {most} tokens")
         self.refused(Run("run", folder, "--prompt-ids", "1", "-n", 1, "--context", most + 1), f"a context of {most + 1} tokens does not fit")
 
     def test_tables(self):
@@ -183,14 +183,14 @@ class ContextTest(GraphCase):
         for genai, config, least in ((40, 1000, 40), (64, 30, 30)):
             folder = self.folder_of(f"{genai} {config}", graph, max_position_embeddings=config)
             (folder / "genai_config.json").write_text(json.dumps({"model": {"type": "llama", "context_length": genai, "decoder": {"filename": "model.onnx"}}}))
-            self.refused(Run("run", folder, "--prompt-ids", ",".join(map(str, LONG[:least + 1])), "-n", 1), f"does not fit the context of {least}")
+            self.refused(Run("run", folder, "--prompt-ids", ",".join(map(str, LONG[:least + 1])), "-n", 1), f"maximum context length is {least} tokens")
             self.generate(folder, LONG[:least], count=1)
 
     def test_what_nobody_declares(self):
         """The tables' rows, however many: no note."""
         path = self.write("plain", LEARNED, {})
         self.assertEqual(len(self.generate(path, LONG[:CONTEXT - 2], count=9)["output_ids"]), 3)
-        self.refused(Run("run", path, "--prompt-ids", ",".join(map(str, LONG[:CONTEXT + 1]))), f"does not fit the context of {CONTEXT}")
+        self.refused(Run("run", path, "--prompt-ids", ",".join(map(str, LONG[:CONTEXT + 1]))), f"maximum context length is {CONTEXT} tokens")
 
     def test_an_encoder_and_its_decoder(self):
         """Either table of positions bounds what it is read for."""

@@ -95,7 +95,7 @@ class FixedWindowTest(CliTest):
                     self.assertEqual(got["output_ids"], tiny_models.greedy(spec_of("llama"), w, prompt[:count], LENGTH - count + 1)[0], (window, count, options))
                     self.assertEqual(got["finish_reason"], "length")
             for options in ((), ("--naive",)):
-                self.refused(Run("run", path, "--prompt-ids", ",".join(map(str, prompt)), "-n", 1, *options), f"prompt of {LENGTH + 1}", f"context of {LENGTH}")
+                self.refused(Run("run", path, "--prompt-ids", ",".join(map(str, prompt)), "-n", 1, *options), f"prompt has {LENGTH + 1}", f"context length is {LENGTH}")
                 self.refused(Run("run", path, "--prompt-ids", "1", "--context", LENGTH + 1, *options), f"context of {LENGTH + 1}", f"[1, {LENGTH}]")
             self.refused(Run("run", path, "--prompt-ids", "1", "--window", LENGTH + 1), f"window of {LENGTH + 1}", f"[1, {LENGTH}]")
 

@@ -29,9 +29,14 @@ namespace fs = std::filesystem;
 
 class GenerationTest : public testing::Test {
  protected:
-  static fs::path path() {
+  static fs::path models() {
     const char* shared = std::getenv("SITU_SHARED");
-    return fs::path(shared ? shared : SITU_SHARED_DEFAULT) / "models" / "smollm2-135m-instruct-int4";
+    return fs::path(shared ? shared : SITU_SHARED_DEFAULT) / "models";
+  }
+  // A real model, or where it is not there a tiny one that also has a tokenizer.
+  static fs::path path() {
+    const fs::path real = models() / "smollm2-135m-instruct-int4";
+    return fs::exists(real) ? real : models() / "tiny" / "words";
   }
   static void SetUpTestSuite() {
     if (fs::exists(path())) model_ = new Model(std::move(Model::load(path().string(), {})).value());
@@ -414,7 +419,7 @@ TEST_F(GenerationTest, AFlagInterrupts) {
       return counted.calls();
     };
     const int64_t calls = calls_of(text, 1);
-    EXPECT_GT(calls, 100);
+    EXPECT_GT(calls, 20);
     for (const int64_t at : {int64_t{0}, int64_t{1}, calls / 3, calls * 3 / 4}) {  // within the prompt
       counted.start(at);
       EXPECT_TRUE(model.generate(text, options_, nullptr).value().output_ids.empty());
@@ -436,7 +441,7 @@ TEST_F(GenerationTest, AFlagInterrupts) {
 TEST_F(GenerationTest, ThreadsEndABatchAtTheSamePlace) {
   LoadOptions load;
   load.threads = 3;
-  const fs::path tiny = path().parent_path() / "tiny" / "llama";
+  const fs::path tiny = models() / "tiny" / "llama";
   if (!fs::exists(tiny)) GTEST_SKIP() << tiny << " is not there";
   Model model = std::move(Model::load(tiny.string(), load)).value();
   const std::vector<std::vector<int64_t>> prompts{{1, 2, 3}, {4, 5}, {6, 7, 8, 9}};

@@ -189,7 +189,7 @@ class HostileTokenizerTest(CliTest):
             time.sleep(1)
             process.send_signal(signal.SIGINT)
             self.assertIn("interrupted before the reply began", process.stderr.readline())
-            out, err = process.communicate("Hi\n/exit\n", timeout=60)
+            out, err = process.communicate("Hi\n/exit\n", timeout=cli_case.PATIENCE)
             self.assertEqual((process.returncode, len(out)), (0, 5), err)
 
 if __name__ == "__main__":

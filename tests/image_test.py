@@ -491,10 +491,11 @@ class ProcessorTest(ImageCase):
         models = SHARED / "models/vlm"
         if not models.is_dir():
             self.skipTest(f"{models} is not here")
-        compared = 0
-        for name in ["llava", "smolvlm", "qwen2_vl"]:
+        names = [name for name in ["llava", "smolvlm", "qwen2_vl"] if (models / name / "preprocessor_config.json").is_file()]
+        compared = dict.fromkeys(names, 0)
+        for name in names:
             for case in json.loads((models / name / "expected.json").read_text())["cases"]:
-                if not case["images"] or case["name"] == "padded_tiles_and_mask":  # text alone; zeros put in by hand
+                if not case.get("images") or case["name"] == "padded_tiles_and_mask":  # text alone; zeros put in by hand
                     continue
                 overrides = {"do_image_splitting": "false"} if "no_split" in case["name"] else {}
                 got = self.arrays.process_images(models / name, [models / name / image for image in case["images"]], **overrides)
@@ -503,9 +504,10 @@ class ProcessorTest(ImageCase):
                     wanted = np.load(models / name / stored["file"])
                     self.assertEqual((got[tensor].shape, got[tensor].dtype), (wanted.shape, wanted.dtype), (name, case["name"]))
                     self.assertTrue((got[tensor] == wanted).all(), (name, case["name"], tensor))
-                    compared += 1
+                    compared[name] += 1
                 self.assertEqual(sum(i["tokens"] for i in self.arrays.answer["images"]), case["num_image_tokens"])
-        self.assertGreater(compared, 12)
+        self.assertTrue(names)
+        self.assertGreater(min(compared.values()), 2, compared)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ class ErrorsTest(PythonTest):
                             ("no tokenizer.json", lambda: self.model.decode([1])),
                             ("no tokenizer.json", lambda: self.model.encode_chat([{"role": "user", "content": "x"}])),
                             ("id -1, outside the vocabulary", lambda: self.model.generate([-1])),
-                            ("the prompt is empty", lambda: self.model.generate([])), ("does not fit the context", lambda: self.model.generate([1] * 1000)),
+                            ("the prompt is empty", lambda: self.model.generate([])), ("maximum context length", lambda: self.model.generate([1] * 1000)),
                             ("top_p", lambda: self.model.generate([1], top_p=2)),
                             ("naive mode cannot rewind", lambda: situ.load(self.path, naive=True).session().rewind(0))):
             with self.subTest(words), self.assertRaisesRegex(situ.SituError, re.escape(words)) as caught:
@@ -68,7 +68,7 @@ class ErrorsTest(PythonTest):
     def test_types(self):
         for call in (lambda: self.model.generate(5), lambda: self.model.generate(b"12"), lambda: self.model.generate([1], chat=True),
                      lambda: self.model.generate([1], temprature=1), lambda: self.model.generate([1], top_k="many"),
-                     lambda: self.model.generate([1], max_new_tokens="2"), lambda: self.model.generate([1], stop="text"),
+                     lambda: self.model.generate([1], max_new_tokens="2"), lambda: self.model.generate([1], stop=5),
                      lambda: self.model.generate([1], seed=-1), lambda: self.model.generate([1.5]), lambda: self.model.stream([1], nothing=1),
                      lambda: self.model.generate({1: 2}), lambda: self.model.step([(None, [1])]), lambda: self.model.step([(self.model.session(), "1")]),
                      lambda: self.model.encode(5), lambda: self.model.encode_chat([{"role": "user"}]), lambda: self.model.decode([None]),

@@ -2,6 +2,7 @@
 import json
 import threading
 import time
+import types
 
 import situ
 from python_case import LONG, PythonTest
@@ -15,6 +16,10 @@ class OpenAiTest(PythonTest):
         text = whole["choices"][0]["message"]["content"]
         self.assertEqual((whole["model"], text, whole["usage"]["completion_tokens"]), ("mine", model.generate("uHia", max_new_tokens=6, ignore_eos=True).text, 6))
         self.assertEqual(situ.openai.chat(json.dumps(body).encode(), model)["choices"], whole["choices"])
+        said = type("Said", (), {"model_dump": lambda self, **options: {"role": "user", "content": "Hi"}})()
+        for messages in ([said], (m for m in body["messages"]), [types.MappingProxyType(body["messages"][0])]):
+            self.assertEqual(situ.openai.chat({**body, "messages": messages}, model)["choices"], whole["choices"])
+        self.assertEqual(situ.openai.chat(bytearray(json.dumps(body).encode()), model)["choices"], whole["choices"])
         pieces = list(situ.openai.chat({**body, "stream": True, "stream_options": {"include_usage": True}}, model))
         self.assertEqual("".join(p["choices"][0]["delta"].get("content") or "" for p in pieces[:-1]), text)
         self.assertEqual(pieces[-1]["usage"]["completion_tokens"], 6)

@@ -480,12 +480,12 @@ class StreamTest(PythonTest):
 
     def test_a_program_may_end_with_an_open_stream(self):
         program = f"import situ\ns = situ.load({str(self.path)!r}, context_length={LONG}).stream({self.prompt}, max_new_tokens={LONG - 10})\nprint(next(s).id)"
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=cli_case.PATIENCE)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, f"{self.ids[0]}\n", ""))
 
 class ThreadTest(PythonTest):
     def test_the_gil_is_free_while_the_model_computes(self):
-        model, end = self.long_model(threads=1), time.monotonic() + 60
+        model, end = self.long_model(threads=1), time.monotonic() + cli_case.PATIENCE
         for work in (lambda: model.generate(self.prompt, max_new_tokens=500, ignore_eos=True),
                      lambda: model.session().step(self.prompt * 300)):
             # Where the machine is busy the other thread may wake up too late: then once more.
@@ -546,7 +546,7 @@ class ThreadTest(PythonTest):
             while not select.select([chat.stdout], [], [], 1)[0] and chat.poll() is None:  # it came before the program waited for the line
                 chat.send_signal(signal.SIGINT)
             self.assertEqual(chat.stdout.read(3), "\n> ")
-            out, err = chat.communicate("12\n", timeout=60)
+            out, err = chat.communicate("12\n", timeout=cli_case.PATIENCE)
         self.assertEqual((chat.returncode, err), (0, ""), out)
 
     def test_control_c_ends_a_generation(self):
@@ -603,7 +603,7 @@ class ThreadTest(PythonTest):
             answer = model.generate(self.prompt, max_new_tokens=1000, ignore_eos=True)
             return answer, list(seen)
 
-        previous, end = signal.signal(signal.SIGALRM, handle), time.monotonic() + 60
+        previous, end = signal.signal(signal.SIGALRM, handle), time.monotonic() + cli_case.PATIENCE
         try:
             expected, during = generate()[0], []
             while not during:  # the signal may come too late
@@ -636,7 +636,7 @@ class ThreadTest(PythonTest):
             del model, session, stream
             gc.collect()
             os._exit(refused)
-        end = time.monotonic() + 30
+        end = time.monotonic() + cli_case.PATIENCE
         while (done := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < end:
             time.sleep(0.002)
         if done[0] == 0:

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 
@@ -27,9 +28,9 @@ def tokenizer_json():
     model = {"type": "BPE", "vocab": {c: i for i, c in enumerate(CHARACTERS)}, "merges": [], "unk_token": None, "byte_fallback": False}
     return json.dumps({"version": "1.0", "added_tokens": [], **empty, "decoder": {"type": "Fuse"}, "model": model})
 
-def write_chat_model(folder, template):
+def write_chat_model(folder, template, context=tiny_models.CONTEXT):
     """A tiny model with a token for each character and a chat template."""
-    tiny_exports.write_model(tiny_models.SPECS[0], folder)
+    tiny_exports.write_model(replace(tiny_models.SPECS[0], context=context), folder)
     (folder / "tokenizer.json").write_text(tokenizer_json())
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
     return folder

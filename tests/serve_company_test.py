@@ -1,4 +1,4 @@
-"""What takes too long for every change: `situ serve` under schemathesis, langchain, instructor, nginx, a thousand resets.
+"""What takes too long for every change: `situ serve` under schemathesis, clients of many kinds, nginx, a thousand resets.
 
     python tests/serve_company_test.py --situ build/situ [unittest options]
 
@@ -14,17 +14,15 @@ import subprocess
 import time
 import unittest
 
-import tiny_encoders
 from cli_case import main
-from serve_clients_test import CLIENTS, installed, run
+from serve_clients_test import CLIENTS, installed, run, run_node, serve_clients
 from serve_test import ENDLESS, PATIENCE, Server, ServeCase, request_of
 
 
 class CompanyTest(ServeCase):
     @classmethod
     def setUpServer(cls):
-        encoder = tiny_encoders.write(cls.folder / "encoder", tiny_encoders.encoder(tiny_encoders.weights()))
-        cls.server = Server(cls.model, encoder, "--alias", "smollm2-135m-instruct=model", "--port", 0)
+        cls.server = serve_clients(cls)
         cls.url = f"http://127.0.0.1:{cls.server.port}"
 
     def test_schemathesis(self):
@@ -34,12 +32,23 @@ class CompanyTest(ServeCase):
         run(installed("schemathesis.txt") / "bin" / "python", "-c", program, "run", self.url + "/openapi.json", "--exclude-path", "/debug/slots", *checks, "-n", 200, "--no-color", cwd=self.folder, patience=1200)
         self.assertEqual(self.server.ask("GET", "/health")[0].status, 200)
 
+    def with_client(self, name):
+        run(installed(f"{name}.txt") / "bin" / "python", CLIENTS / f"with_{name}.py", self.url)
+
     def test_langchain(self):
-        self.assertIn("ok", run(installed("langchain.txt") / "bin" / "python", CLIENTS / "langchain.py", self.url))
+        self.with_client("langchain")
+
+    def test_litellm(self):
+        self.with_client("litellm")
 
     def test_instructor(self):
-        """Objects of a class, which its grammar makes of whatever the model says."""
-        self.assertIn("ok", run(installed("instructor.txt") / "bin" / "python", CLIENTS / "with_instructor.py", self.url))
+        self.with_client("instructor")
+
+    def test_pydantic_ai(self):
+        self.with_client("pydantic_ai")
+
+    def test_ai_sdk(self):
+        self.assertIn("ok", run_node(installed("requirements.txt", "ai_sdk"), "ai_sdk/clients.mjs", self.url))
 
     def test_a_thousand_resets(self):
         server, draw = Server(self.model, "--port", 0, "--window", 50), random.Random(1)

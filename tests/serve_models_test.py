@@ -79,7 +79,7 @@ class KindsTest(ServeCase):
         self.error(self.embed("a", dimensions=3), 400, param="dimensions", code="unsupported_parameter")
         self.error(self.embed("a", encoding_format="int8"), 400, param="encoding_format")
         self.error(self.embed("a", prompt_name="passage"), 400, param="prompt_name", words=("query",))
-        self.error(self.embed("a", other=1), 400, param="other", code="unknown_parameter")
+        self.assertEqual(self.embed("a", other=1)[1]["situ"], {"ignored": ["other"]})
         self.error(self.embed(["a"] * 41), 400, param="input", code="limit_exceeded")
         self.error(self.embed("a", model="pairs"), 400, param="model", code="unsupported_by_model")
         self.error(self.embed("a", model="model"), 400, param="model", code="unsupported_by_model")
@@ -109,13 +109,13 @@ class KindsTest(ServeCase):
         if not (self.folder / "llava").exists():
             self.skipTest(f"{SHARED} is not there")
         self.assertEqual(self.picture(100, 100)[0].status, 200)
-        self.error(self.picture(300, 300), 503, code="overloaded")
-        self.error(self.picture(100, 100, 7), 503, code="overloaded")
+        self.error(self.picture(300, 300), 429, code="rate_limit_exceeded")
+        self.error(self.picture(100, 100, 7), 429, code="rate_limit_exceeded")
         self.error(self.picture(1100, 1000), 400, param="messages", code="limit_exceeded", words=("1000000", "'image-pixels'"))
         self.error(self.picture(1, 1, 17), 400, param="messages", code="limit_exceeded")
         for _ in range(10):  # what was taken was given back
             self.assertEqual(self.picture(100, 100)[0].status, 200)
-        self.error(self.server.ask("POST", "/tokenize", "a" * 500_001), 503)
+        self.error(self.server.ask("POST", "/tokenize", "a" * 500_001), 429, code="rate_limit_exceeded")
 
     def test_files(self):
         """Below the folder of media, with the limits of those that come in bodies."""
@@ -135,15 +135,65 @@ class KindsTest(ServeCase):
             answer = self.picture(0, 0, url=url)
             self.assertEqual((answer[0].status, answer[1].get("choices")), (200, wanted), answer[1])
         self.assertEqual(self.picture(0, 0, url="file:%41.png")[0].status, 200)
-        self.error(self.picture(0, 0, url="file:large.png"), 503, code="overloaded")
+        self.error(self.picture(0, 0, url="file:large.png"), 429, code="rate_limit_exceeded")
         self.error(self.picture(0, 0, url="file:huge.png"), 400, param="messages", code="limit_exceeded", words=("'image-pixels'",))
         for name in ("long.png", "most.png"):
-            self.error(self.picture(0, 0, url="file:" + name), 503, code="overloaded")
+            self.error(self.picture(0, 0, url="file:" + name), 429, code="rate_limit_exceeded")
         self.error(self.picture(0, 0, url="file:more.png"), 400, param="messages", code="limit_exceeded", words=("1500001", "'body-bytes'"))
         self.assertEqual(self.picture(0, 0, 3, url="file:a%20b.png")[0].status, self.picture(100, 100, 3)[0].status)
         for url in ("file:../outside.png", f"file://{self.folder}/outside.png", "file:link.png", "file:none.png", "file:", "file:.", "file:/dev/zero", "file:%2e%2e/outside.png", "file:a%20b.png%00.jpg", "file:a b.png\0.jpg", "file:pipe.png", "http://localhost/a.png", "ftp:a"):
             with self.subTest(url=url):
                 self.error(self.picture(0, 0, url=url), 400, param="messages[0].content[1].image_url.url")
+
+
+class DraftTest(ServeCase):
+    @classmethod
+    def setUpServer(cls):
+        cls.server = Server(cls.model, "--port", 0, "--draft", cls.model)
+
+    def test_a_draft_guesses_for_few(self):
+        """The text is the one without it; with more than four answers nothing is guessed."""
+        body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 20, "ignore_eos": True, "temperature": 0}
+        alone = Run("run", self.model, "--prompt", "Hi", "--chat", "--ignore-eos", "-n", 20, "--threads", 1, "--json")
+        one = self.server.ask("POST", "/v1/chat/completions", body)[1]
+        self.assertEqual(one["choices"][0]["message"]["content"], json.loads(alone.out)["text"])
+        self.assertEqual(one["timings"]["draft_n_accepted"], one["timings"]["draft_n"])  # the model agrees with itself
+        five = self.server.ask("POST", "/v1/chat/completions", {**body, "n": 5})[1]
+        self.assertEqual({c["message"]["content"] for c in five["choices"]}, {one["choices"][0]["message"]["content"]})
+        self.assertNotIn("draft_n", five["timings"])
+        beams = self.server.ask("POST", "/v1/chat/completions", {**body, "num_beams": 2})
+        self.assertEqual(beams[0].status, 200, beams[1])
+
+
+class IgnoredTest(ServeCase):
+    @classmethod
+    def setUpServer(cls):
+        cls.server = Server(cls.model, "--port", 0)
+
+    def test_streams_tell_names_in_the_header_and_the_last_chunk(self):
+        names = ["x", "messages[0].id", "a,b"]
+        body = {"messages": [{"role": "user", "content": "Hi", "id": "m"}], "max_tokens": 2, "x": 1, "a,b": {"c": [1]}}
+        for more in ({}, {"stream_options": {"include_usage": True}}):
+            head, text = self.server.ask("POST", "/v1/chat/completions", {**body, **more, "stream": True})
+            chunks = [json.loads(line[6:]) for line in text.split("\n\n") if line.startswith("data: {")]
+            self.assertEqual(head.getheader("x-situ-ignored"), "x, a%2Cb, messages[0].id")
+            self.assertEqual([sorted(c["situ"]["ignored"]) for c in chunks if "ignored" in c.get("situ", {})], [sorted(names)])
+            self.assertIn("ignored", chunks[-1]["situ"])
+        head, plain = self.server.ask("POST", "/v1/chat/completions", {"messages": body["messages"][:1] and [{"role": "user", "content": "Hi"}], "max_tokens": 2})
+        self.assertNotIn("ignored", plain["situ"])
+        self.assertIsNone(head.getheader("x-situ-ignored"))
+
+    def test_small_bodies(self):
+        for path, body in (("/tokenize", {"content": "a", "x": 1}), ("/detokenize", {"tokens": [5], "x": 1}), ("/apply-template", {"messages": [{"role": "user", "content": "a"}], "x": 1})):
+            head, answer = self.server.ask("POST", path, body)
+            self.assertEqual((head.status, answer["situ"]), (200, {"ignored": ["x"]}), answer)
+
+    def test_many_keys_cost_as_many_steps(self):
+        """1,024 objects of 2,048 keys, in what changes nothing and in what is read."""
+        keys = {f"key{i}": i for i in range(2048)}
+        body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1, "metadata": [keys] * 100, "chat_template_kwargs": {"more": [keys] * 100}}
+        head, answer = self.server.ask("POST", "/v1/chat/completions", body)
+        self.assertEqual(head.status, 200, answer)
 
 
 if __name__ == "__main__":

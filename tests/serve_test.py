@@ -25,7 +25,7 @@ from cli_case import CliTest, Run, main
 from sampling_test import write_chat_model
 
 TEMPLATE = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}a:"
-PATIENCE = 60  # seconds; what is waited for takes milliseconds
+PATIENCE = 300  # seconds; what is waited for takes milliseconds
 ENDLESS = 10**9  # tokens
 
 
@@ -174,8 +174,9 @@ class ServeCase(CliTest):
             self.assertEqual(body["error"]["code"], code)
         for word in words:
             self.assertIn(word, body["error"]["message"])
-        if status == 503:
+        if status in (429, 503):
             self.assertTrue(head.getheader("retry-after"))
+        self.assertEqual(body["error"]["type"], "rate_limit_exceeded" if status == 429 else "server_error" if status >= 500 else "invalid_request_error")
         self.assertTrue(head.getheader("x-request-id"))
         self.assertNotIn(str(self.folder), body["error"]["message"])
 
@@ -255,8 +256,7 @@ class AnswerTest(ServeCase):
         self.assertEqual(self.server.ask("POST", "/apply-template", {"messages": [{"role": "user", "content": "Hi"}]})[1], {"prompt": "u:Hi;a:"})
         self.assertEqual(self.server.ask("POST", "/detokenize", {"tokens": []})[1], {"content": ""})
         for path, body, param in (("/tokenize", {}, "content"), ("/tokenize", {"content": 5}, "content"), ("/tokenize", {"content": "a", "add_special": "yes"}, "add_special"),
-                                  ("/detokenize", {"tokens": [-1]}, "tokens"), ("/detokenize", {"tokens": [65, 10**9]}, "tokens"), ("/detokenize", {"tokens": [65, 2**70]}, "tokens"), ("/detokenize", {"tokens": [1.5]}, "tokens"), ("/apply-template", {"messages": []}, "messages"),
-                                  ("/tokenize", {"content": "a", "other": 1}, "other")):
+                                  ("/detokenize", {"tokens": [-1]}, "tokens"), ("/detokenize", {"tokens": [65, 10**9]}, "tokens"), ("/detokenize", {"tokens": [65, 2**70]}, "tokens"), ("/detokenize", {"tokens": [1.5]}, "tokens"), ("/apply-template", {"messages": []}, "messages")):
             with self.subTest(path=path, body=body):
                 self.error(self.server.ask("POST", path, body), 400, param=param)
 
@@ -273,13 +273,13 @@ class AnswerTest(ServeCase):
         }
         for prompt, messages in prompts.items():
             with self.subTest(prompt=prompt):
-                self.assertEqual(self.server.ask("POST", "/apply-template", {"messages": messages})[1], {"prompt": prompt})
+                self.assertEqual(self.server.ask("POST", "/apply-template", {"messages": messages})[1]["prompt"], prompt)
                 chat = self.server.ask("POST", "/v1/chat/completions", {"messages": messages, "max_tokens": 1})[1]
                 self.assertEqual(chat["usage"]["prompt_tokens"], len(self.server.ask("POST", "/tokenize", {"content": prompt, "add_special": True})[1]["tokens"]))
         self.assertEqual(self.server.ask("POST", "/apply-template", {"messages": [user], "add_generation_prompt": False, "chat_template_kwargs": None})[1], {"prompt": "u:Hi;a:"})
         image = {"type": "image_url", "image_url": {"url": "data:,"}}
-        for messages in (None, "a", [], {}, [5], [{}], [{"role": "user"}], [{"role": "nobody", "content": "a"}], [{"content": "a"}], [{**user, "other": 1}], [{**user, "tool_calls": []}], [{"role": "user", "content": [{"type": "x"}]}],
-                         [{"role": "user", "content": 5}], [{"role": "user", "content": [image]}], [{"role": "assistant", "content": None}], [{**user, "name": 5}]):
+        for messages in (None, "a", [], {}, [5], [{}], [{"role": "user"}], [{"role": "nobody", "content": "a"}], [{"content": "a"}], [{"role": "user", "content": [{"type": "x"}]}],
+                         [{"role": "user", "content": 5}], [{"role": "user", "content": [image]}], [{**user, "name": 5}]):
             with self.subTest(messages=messages):
                 template, chat = (self.server.ask("POST", path, {"messages": messages})[1]["error"] for path in ("/apply-template", "/v1/chat/completions"))
                 self.assertEqual(template, chat)
@@ -290,7 +290,7 @@ class AnswerTest(ServeCase):
                 self.error(self.server.ask("POST", "/v1/chat/completions", body), 400)
         for field in ("n", "max_tokens", "top_k", "seed", "top_logprobs", "temperature", "top_p"):
             for value in (-1, 1.5, 2**63, 1e308, "5", [], True):
-                if (field, value) in (("temperature", 1.5), ("temperature", 2**63), ("temperature", 1e308), ("max_tokens", 2**63), ("seed", 2**63), ("seed", -1), ("top_k", -1)):
+                if (field, value) in (("temperature", 1.5), ("temperature", 2**63), ("temperature", 1e308), ("max_tokens", 2**63), ("max_tokens", -1), ("seed", 2**63), ("seed", -1), ("top_k", -1)):
                     continue
                 with self.subTest(field=field, value=value):
                     self.error(self.server.ask("POST", "/v1/chat/completions", self.chat(**{field: value})), 400)
@@ -316,7 +316,6 @@ class AnswerTest(ServeCase):
             "NUL": (f"GET /health HTTP/1.1\r\n{host}a: \0\r\n\r\n", 400),
             "TLS": ("\x16\x03\x01\x02\x00\x01\x00", 400),
             "HTTP/0.9": ("GET /health\r\n\r\n", 400),
-            "HTTP/1.0": ("GET /health HTTP/1.0\r\n\r\n", 400),
             "no name": (f"GET /health HTTP/1.1\r\n{host}: a\r\n\r\n", 400),
             "folded": (f"GET /health HTTP/1.1\r\n{host}a: b\r\n c\r\n\r\n", 400),
             "hexadecimal chunk": (f"POST /tokenize HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\n\r\n0x5\r\nabcde\r\n0\r\n\r\n", 400),
@@ -349,7 +348,6 @@ class AnswerTest(ServeCase):
                 self.assertTrue(request_id, head)
                 self.wait_for(lambda: f"id={request_id[1]} " in self.server.said())
                 self.assertEqual(self.server.ask("GET", "/health")[0].status, 200)
-        self.assertEqual(self.server.raw(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), "")  # a client that knows nothing else
         hidden = f"POST /tokenize HTTP/1.1\r\n{host}Content-Length: {'0' * 100}\r\n\r\nPOST /tokenize HTTP/1.1\r\n{host}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
         self.assertIn("exclude each other", self.server.raw(hidden.encode(), answers=2))
         pipelined = self.server.raw(f"GET /health HTTP/1.1\r\n{host}\r\n".encode() * 3, answers=3)
@@ -440,7 +438,8 @@ class AnswerTest(ServeCase):
         for path, methods in document["paths"].items():
             body = methods.get("post", {}).get("requestBody")
             for field, schema in body["content"]["application/json"]["schema"]["properties"].items() if body else ():
-                what = schema["description"].removeprefix("Accepted without effect. ").removeprefix("Refused. ").replace("|", "\\|")
+                what = schema["description"].removeprefix("Accepted without effect. ").removeprefix("Refused. ").removeprefix("Refused but for what x-neutral lists. ").replace("|", "\\|")
+                what += f" (no effect: {', '.join(f'`{json.dumps(v)}`' for v in schema['x-neutral'])})" if "x-neutral" in schema else ""
                 calls.setdefault((field, schema["x-use"], what), []).append(path.removeprefix("/v1").removeprefix("/").removesuffix("/completions"))
         rows = [f"| `{field}` | {', '.join(paths)} | {use} | {what} |" for (field, use, what), paths in calls.items()]
         self.documented("server.md", "fields", ["| field | of | | what it does, or why it is refused |", "|---|---|---|---|", *rows])

@@ -2,9 +2,9 @@
 
     python tests/speculation_test.py --situ build/situ [unittest options]
 """
+import dataclasses
 import json
 import shutil
-from unittest import mock
 
 import numpy as np
 
@@ -58,8 +58,8 @@ class SpeculationTest(CliTest):
     def test_a_draft_of_another_size(self):
         """The files of a family have more logits than tokens, some more than others: their tokenizers say that tokens are the same."""
         model, prompt = self.write("llama", 11), [5, 6, 7, 8]
-        with mock.patch.object(tiny_models, "VOCABULARY", 80), mock.patch.object(tiny_exports, "VOCABULARY", 80):
-            narrow = self.write("llama", 12)
+        spec = dataclasses.replace(next(s for s in tiny_models.SPECS if s.name == "llama"), vocabulary=80)
+        narrow = tiny_exports.write_weights(spec, tiny_models.make_weights(spec, 12), self.folder / "narrow")
         refused = lambda m, draft, *words: self.refused(Run("run", m, "--prompt-ids", "5,6", "-n", 3, "--draft", draft), m, draft, *words)
         refused(model, narrow, "a vocabulary of 80 tokens there and 96 here")
         refused(narrow, model, "a vocabulary of 96 tokens there and 80 here")

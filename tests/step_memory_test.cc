@@ -12,6 +12,7 @@
 
 #include "base/sweep_for_tests.h"
 #include "generate/allocation_counter_test.h"
+#include "serve/openai_errors.h"
 #include "serve/server.h"
 #include "tiny_sessions.h"
 
@@ -314,7 +315,7 @@ TEST_P(StepMemory, AServerToo) {
       {request("GET /health", "X-Request-Id: a\r\n"), "HTTP/1.1 200 ", ""},
       {request("GET /nothing", ""), "HTTP/1.1 404 ", ""},
       {request("GET /health", "Origin: http://page\r\n"), "HTTP/1.1 403 ", ""},
-      {"GET / HTTP/7\r\n\r\n", "HTTP/1.1 400 ", ""},                                                // no head
+      {"GET / HTTP/7\r\n\r\n", "HTTP/1.1 505 ", ""},                                                // no head
       {request("POST /tokenize", "Transfer-Encoding: chunked\r\n", "z\r\n"), "HTTP/1.1 400 ", ""},  // no body
       {completion(asked + large), "HTTP/1.1 200 ", "", kLarge},
       {completion(asked + R"(, "stream": true)" + large), "[DONE]", "", kLarge},
@@ -340,7 +341,7 @@ TEST_P(StepMemory, AServerToo) {
   }
   EXPECT_GT(all, 100);
   server->stop();
-  EXPECT_TRUE(server->drain(std::chrono::seconds(20)));  // none is counted as open
+  EXPECT_TRUE(server->drain(std::chrono::seconds(600)));  // none is counted as open
 }
 
 TEST_P(StepMemory, APromptLongerThanTheState) {
@@ -354,9 +355,9 @@ TEST_P(StepMemory, APromptLongerThanTheState) {
     asked.requests.emplace_back();
     asked.requests[0].prompt = Prompt(encoder ? std::vector<int64_t>(1000) : ids);
     if (encoder) asked.requests[0].prompt.decoder_ids = ids;
-    const serve::Fault fault = serve::fault_of(asked, Status::error(Code::kNoRoom, "why"));
-    EXPECT_EQ(fault.status, more ? 400 : 503);
-    EXPECT_EQ(fault.code, more ? "context_length_exceeded" : "overloaded");
+    const serve::Refusal refusal = serve::refusal_of(asked, Status::error(Code::kNoRoom, "why"));
+    EXPECT_EQ(serve::words_of(refusal).status, more ? 400 : 503);
+    EXPECT_STREQ(serve::words_of(refusal).code, more ? "context_length_exceeded" : "overloaded");
   }
 }
 

@@ -18,10 +18,10 @@ def weights(seed=0):
 def norm(x, gamma, beta):
     return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12) * gamma + beta
 
-def forward(w, ids, types=None, causal=False):
-    """Rows [tokens, WIDTH]."""
+def forward(w, ids, types=None, causal=False, first=0):
+    """Rows [tokens, WIDTH]. `first`: the position of the first token."""
     w = {k: v.astype(np.float64) for k, v in w.items()}
-    x = norm(w["words"][ids] + w["positions"][:len(ids)] + w["types"][types if types is not None else [0] * len(ids)], w["g0"], w["b0"])
+    x = norm(w["words"][ids] + w["positions"][first:first + len(ids)] + w["types"][types if types is not None else [0] * len(ids)], w["g0"], w["b0"])
     q, k, v = ((x @ w["w" + n] + w["b" + n]).reshape(len(ids), HEADS, -1).transpose(1, 0, 2) for n in "qkv")
     scores = q @ k.transpose(0, 2, 1) / np.sqrt(WIDTH / HEADS)
     if causal:
@@ -42,8 +42,9 @@ class Writer:
         self.nodes.append(helper.make_node(op, inputs, [out] if isinstance(out, str) else out, name=f"n{len(self.nodes)}", **attributes))
         return out if isinstance(out, str) else out[0]
 
-def encoder(w, fused=False, causal=False, labels=None, output="last_hidden_state", einsum=False):
-    """A model of input_ids, attention_mask and token_type_ids. `labels`: a head [WIDTH, labels] on the first token."""
+def encoder(w, fused=False, causal=False, labels=None, output="last_hidden_state", einsum=False, pad=None):
+    """A model of input_ids, attention_mask and token_type_ids. `labels`: a head [WIDTH, labels] on the first token. `pad`: an id behind
+    which positions begin, as RoBERTa counts them."""
     g = Writer()
     for name, value in w.items():
         g.const(name, value, np.float32)
@@ -60,7 +61,16 @@ def encoder(w, fused=False, causal=False, labels=None, output="last_hidden_state
         g.op("Shape", ["input_ids"], "shape")
         g.op("Gather", ["shape", g.const("one", 1)], "length")
         g.op("Unsqueeze", ["length", g.const("front", [0])], "lengths")
-        g.op("Slice", ["positions", "front", "lengths", "front"], "p")
+        if pad is None:
+            g.op("Slice", ["positions", "front", "lengths", "front"], "p")
+        else:
+            g.op("Equal", ["input_ids", g.const("pad", pad)], "padded")
+            g.op("Not", ["padded"], "there")
+            g.op("Cast", ["there"], "there64", to=TensorProto.INT64)
+            g.op("CumSum", ["there64", "one"], "count")
+            g.op("Mul", ["count", "there64"], "counted")
+            g.op("Add", ["counted", "pad"], "place")
+            g.op("Gather", ["positions", "place"], "p")
         g.op("Gather", ["words", "input_ids"], "word")
         g.op("Gather", ["types", "token_type_ids"], "type")
         g.op("Add", ["word", "p"], "a")
@@ -144,7 +154,7 @@ def write(folder, model, *, modules=None, bert=None, prompts=None, config=None):
     (folder / "config.json").write_text(json.dumps({"max_position_embeddings": POSITIONS, **(config or {})}))
     if bert:
         (folder / "sentence_bert_config.json").write_text(json.dumps(bert))
-    if prompts:
+    if prompts is not None:
         (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
     if modules is None:
         return folder

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tiny_models import CONTEXT, EPSILON, FARTHEST, HEADS, HEAD_SIZE, LAYERS, VOCABULARY, alibi_slopes, choose_weights
+from tiny_models import CONTEXT, EPSILON, FARTHEST, HEADS, HEAD_SIZE, LAYERS, alibi_slopes, choose_weights
 
 MASKED = np.float32(np.finfo(np.float32).min)
 
@@ -148,7 +148,7 @@ class Optimum(Export):
             x = self.op("Add", x, self.attention(self.norm(x, f"{i}.norm1"), i))
             x = self.op("Add", x, self.mlp(self.norm(x, f"{i}.norm2"), i))
         self.logits(self.norm(x, "norm"), "logits")
-        self.outputs.insert(0, value("logits", ["batch_size", "sequence_length", VOCABULARY], self.outer))
+        self.outputs.insert(0, value("logits", ["batch_size", "sequence_length", self.spec.vocabulary], self.outer))
         return self.model([("", 14)], "pytorch")
 
     def prepare(self):
@@ -302,7 +302,7 @@ class Genai(Export):
         self.inputs = [value("words", ["batch_size", "sequence_length"], TensorProto.INT64),
                        value("keep", ["batch_size", "total_sequence_length"], TensorProto.INT64)]
         r = spec.rotary_dim
-        angle = np.arange(CONTEXT)[:, None] * 10000.0 ** (-np.arange(0, r, 2) / r)
+        angle = np.arange(self.spec.context)[:, None] * 10000.0 ** (-np.arange(0, r, 2) / r)
         self.tables = [self.weight("cos_cache", np.cos(angle).astype(np.float32)), self.weight("sin_cache", np.sin(angle).astype(np.float32))]
         last = self.op("Sub", self.op("ReduceSum", "keep", self.constant([1]), keepdims=0), self.constant([1]))
         self.lengths = [self.op("Cast", last, to=TensorProto.INT32), self.op("Cast", self.extent("keep", 1), to=TensorProto.INT32)]
@@ -311,8 +311,8 @@ class Genai(Export):
         for i in range(LAYERS):
             residual, h = self.skip(residual, self.attention(h, i), f"{i}.norm2")
             residual, h = self.skip(residual, self.mlp(h, i), f"{i + 1}.norm1" if i + 1 < LAYERS else "norm")
-        self.bits(h, "head", self.w["head", "bits"], VOCABULARY, out="scores")
-        self.outputs.insert(0, value("scores", ["batch_size", "sequence_length", VOCABULARY]))
+        self.bits(h, "head", self.w["head", "bits"], self.spec.vocabulary, out="scores")
+        self.outputs.insert(0, value("scores", ["batch_size", "sequence_length", self.spec.vocabulary]))
         return self.model([("", 18), ("com.microsoft", 1)], "onnxruntime-genai")
 
     def skip(self, residual, x, norm):
@@ -337,7 +337,7 @@ class Genai(Export):
                    "inputs": {"input_ids": "words", "attention_mask": "keep", "past_key_names": "memory_%d_k_before", "past_value_names": "memory_%d_v_before"},
                    "outputs": {"logits": "scores", "present_key_names": "memory_%d_k_after", "present_value_names": "memory_%d_v_after"},
                    "head_size": HEAD_SIZE, "num_attention_heads": HEADS, "num_hidden_layers": LAYERS, "num_key_value_heads": self.spec.kv_heads}
-        return {"model": {"type": "llama", "context_length": CONTEXT, "vocab_size": VOCABULARY, "eos_token_id": [VOCABULARY], "decoder": decoder}}
+        return {"model": {"type": "llama", "context_length": self.spec.context, "vocab_size": self.spec.vocabulary, "eos_token_id": [self.spec.vocabulary], "decoder": decoder}}
 
 
 class Opset23(Export):
@@ -351,7 +351,7 @@ class Opset23(Export):
         self.inputs = [value(n, ["batch", "seq"], TensorProto.INT64) for n in ("input_ids", "position_ids")]
         self.inputs.insert(1, value("attention_mask", ["batch", "total_sequence_length"], TensorProto.INT64))
         r = spec.rotary_dim
-        angle = np.arange(CONTEXT)[:, None] * 10000.0 ** (-np.arange(0, r, 2) / r)
+        angle = np.arange(self.spec.context)[:, None] * 10000.0 ** (-np.arange(0, r, 2) / r)
         tables = [self.weight("cos", np.cos(angle).astype(np.float32)), self.weight("sin", np.sin(angle).astype(np.float32))]
         total = self.extent("attention_mask", 1)
         queries = self.op("Unsqueeze", self.op("Range", self.op("Sub", total, self.extent("input_ids", 1)), total, self.constant(1)), self.constant([1]))
@@ -369,7 +369,7 @@ class Opset23(Export):
             x = self.op("Add", x, self.linear(name + "_output_0", f"{i}.o"))
             x = self.op("Add", x, self.mlp(self.norm(x, f"{i}.norm2"), i))
         self.logits(self.norm(x, "norm"), "logits")
-        self.outputs.insert(0, value("logits", ["batch", "seq", VOCABULARY]))
+        self.outputs.insert(0, value("logits", ["batch", "seq", self.spec.vocabulary]))
         return self.model([("", 23)], "torch")
 
 
@@ -419,7 +419,7 @@ def write_weights(spec, w, folder):
         onnx.save(model, folder / config["model"]["decoder"]["filename"], save_as_external_data=True, location="data.bin", size_threshold=0)
     else:
         onnx.save(model, folder / "model.onnx")
-        (folder / "config.json").write_text(json.dumps({"max_position_embeddings": CONTEXT, "eos_token_id": VOCABULARY}))
+        (folder / "config.json").write_text(json.dumps({"max_position_embeddings": spec.context, "eos_token_id": spec.vocabulary}))
     return folder
 
 

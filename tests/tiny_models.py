@@ -35,6 +35,8 @@ class Spec:
     zero_points: bool = False
     causal_attribute: bool = False  # opset23: is_causal instead of a mask operand
     half: str = ""          # all: float16 throughout; inside: with float32 inputs and outputs; "": float32
+    vocabulary: int = VOCABULARY
+    context: int = CONTEXT
 
 
 SPECS = [
@@ -102,9 +104,9 @@ def make_weights(spec, seed):
         if spec.norm == "layer":
             vector(name + ".bias", WIDTH)
 
-    w["embed"] = rng.standard_normal((VOCABULARY, WIDTH)).astype(np.float32)
+    w["embed"] = rng.standard_normal((spec.vocabulary, WIDTH)).astype(np.float32)
     if spec.rotary == "none" and not spec.alibi and not spec.buckets:
-        w["positions"] = rng.standard_normal((CONTEXT, WIDTH)).astype(np.float32)
+        w["positions"] = rng.standard_normal((spec.context, WIDTH)).astype(np.float32)
     for i in range(LAYERS):
         norm(f"{i}.norm1")
         norm(f"{i}.norm2")
@@ -121,7 +123,7 @@ def make_weights(spec, seed):
             vector(f"{i}.down.bias", WIDTH)
     norm("norm")
     if not spec.tied:
-        matrix("head", WIDTH, VOCABULARY)
+        matrix("head", WIDTH, spec.vocabulary)
     if spec.buckets:
         w["buckets"] = 2 * rng.standard_normal((spec.buckets, HEADS)).astype(np.float32)
     if spec.half:
@@ -261,7 +263,7 @@ def choose_seed(spec):
     safe = 2e-2 if spec.half else 2e-3
     for seed in range(1000):
         w = make_weights(spec, seed)
-        prompt = [int(t) for t in np.random.default_rng(seed).integers(0, VOCABULARY, 7)]
+        prompt = [int(t) for t in np.random.default_rng(seed).integers(0, spec.vocabulary, 7)]
         ids, margin = greedy(spec, w, prompt)
         if margin < safe or len(set(ids)) < 5:
             continue

@@ -32,7 +32,7 @@ def source_of(spec, rows=8):
 @dataclass(frozen=True)
 class Spec:
     name: str
-    positions: str = "learned"  # learned: a table of CONTEXT rows for each side; relative: a bias by bucketed distance
+    positions: str = "learned"  # learned: a table of `context` rows for each side; relative: a bias by bucketed distance
     # merged: one If around two decoders; pair: two files; layers: an If in each layer; genai: the encoder writes the source's keys
     # and values, and a decoder without a first call of its own reads them, as onnxruntime-genai's builder names them.
     layout: str = "merged"
@@ -49,6 +49,8 @@ class Spec:
     chosen: str = "stride"
     normed: bool = False  # frames: each feature over all frames, by InstanceNormalization
     layers: int = 2
+    vocabulary: int = VOCABULARY
+    context: int = CONTEXT
     batch: str = "source"  # that cross-attention's keys are reshaped to: of the encoder's rows, or of the decoder's tokens (as BART's exports)
 
 
@@ -77,12 +79,12 @@ SPEECH = Spec("speech", source="spectrogram", masked=False)
 def make_weights(spec, seed):
     """By name; matrices are [in, out]."""
     rng = np.random.default_rng(seed)
-    w = {"embed": rng.standard_normal((VOCABULARY, WIDTH)), "head": rng.standard_normal((WIDTH, VOCABULARY)) / math.sqrt(WIDTH)}
+    w = {"embed": rng.standard_normal((spec.vocabulary, WIDTH)), "head": rng.standard_normal((WIDTH, spec.vocabulary)) / math.sqrt(WIDTH)}
     width = {"features": FEATURES, "halves": 2 * FEATURES, "spectrogram": FEATURES, "frames": FEATURES}.get(spec.source)
     if width:
         w["encoder.features"] = rng.standard_normal((width, WIDTH)) / math.sqrt(width)
     for side in ("encoder", "decoder"):
-        w[f"{side}.positions"] = rng.standard_normal((CONTEXT, WIDTH))
+        w[f"{side}.positions"] = rng.standard_normal((spec.context, WIDTH))
         w[f"{side}.bias"] = 2 * rng.standard_normal((BUCKETS, HEADS))
         for i in range(spec.layers):
             for part in ("self", "cross")[:1 + (side == "decoder")]:
@@ -399,7 +401,7 @@ def decoder_inputs(spec, hidden, past, flag=None):
 
 def presents(spec, encoder=True, prefix=""):
     """The outputs of a decoder in one order: logits, own rows, the source's rows."""
-    out = [value(prefix + "logits", ["batch_size", "decoder_sequence_length", VOCABULARY])]
+    out = [value(prefix + "logits", ["batch_size", "decoder_sequence_length", spec.vocabulary])]
     out += [rows("decoder", i, part, prefix + "present", "past_decoder_sequence_length + decoder_sequence_length") for i, part in parts(spec)]
     return out + ([rows("encoder", i, part, prefix + "present", "encoder_sequence_length") for i, part in parts(spec)] if encoder else [])
 
@@ -515,14 +517,14 @@ def genai_models(spec, w):
 
 
 def genai_config(spec):
-    return {"model": {"type": "whisper", "context_length": CONTEXT, "eos_token_id": END, "vocab_size": VOCABULARY,
+    return {"model": {"type": "whisper", "context_length": spec.context, "eos_token_id": END, "vocab_size": spec.vocabulary,
                       "encoder": {"filename": "encoder.onnx", "inputs": {"audio_features": "audio_features"},
                                   "outputs": {"encoder_hidden_states": "hidden_states", "cross_present_key_names": "present_key_cross_%d", "cross_present_value_names": "present_value_cross_%d"}},
                       "decoder": {"filename": "decoder.onnx", "num_hidden_layers": spec.layers,
                                   "inputs": {"input_ids": "input_ids", "past_key_names": "past_key_self_%d", "past_value_names": "past_value_self_%d",
                                              "cross_past_key_names": "past_key_cross_%d", "cross_past_value_names": "past_value_cross_%d"},
                                   "outputs": {"logits": "logits", "present_key_names": "present_key_self_%d", "present_value_names": "present_value_self_%d"}}},
-            "search": {"max_length": CONTEXT, "past_present_share_buffer": False}}
+            "search": {"max_length": spec.context, "past_present_share_buffer": False}}
 
 
 def files_of(spec, w):
@@ -538,7 +540,7 @@ def files_of(spec, w):
 
 
 def config(spec):
-    return {"is_encoder_decoder": True, "vocab_size": VOCABULARY, "max_position_embeddings": CONTEXT, "decoder_start_token_id": START, "eos_token_id": END}
+    return {"is_encoder_decoder": True, "vocab_size": spec.vocabulary, "max_position_embeddings": spec.context, "decoder_start_token_id": START, "eos_token_id": END}
 
 
 def write_folder(folder, files, settings, name="config.json"):

@@ -32,15 +32,18 @@ class Spec:
     fused: bool = False    # by MRotaryEmbedding
     alternate: bool = False  # columns of the rows of positions take turns
     layered: bool = False  # the lookup also gives rows for each layer, as Gemma 3n has it
+    vocabulary: int = VOCABULARY
+    image: int = IMAGE
+    context: int = CONTEXT
 
 
 SPECS = [Spec("fixed"), Spec("layered", layered=True), Spec("normed", last="norm"), Spec("tiles", takes="tiles"), Spec("shuffle", takes="shuffle"), Spec("grid", takes="grid", three=True), Spec("ordered", takes="grid", three=True, last="order"),
          Spec("fused", takes="grid", three=True, fused=True), Spec("alternate", takes="grid", three=True, fused=True, alternate=True)]
 
 
-def make_weights(seed):
+def make_weights(seed, vocabulary=VOCABULARY):
     rng = np.random.default_rng(seed)
-    w = {"embed": rng.standard_normal((VOCABULARY, WIDTH)), "head": rng.standard_normal((WIDTH, VOCABULARY)) / math.sqrt(WIDTH),
+    w = {"embed": rng.standard_normal((vocabulary, WIDTH)), "head": rng.standard_normal((WIDTH, vocabulary)) / math.sqrt(WIDTH),
          "norm": 1 + 0.2 * rng.standard_normal(WIDTH)}
     for i in range(LAYERS):
         for name, gain in (("q", 1.5), ("k", 1.5), ("v", 2), ("o", 2)):
@@ -51,7 +54,7 @@ def make_weights(seed):
     for name, width in (("rows", WIDTH), ("merged", MERGE * MERGE * WIDTH)):
         w[name], w[name + ".bias"] = 2 * rng.standard_normal((width, WIDTH)) / math.sqrt(width), rng.standard_normal(WIDTH)
     w["rows.norm"] = 1 + 0.2 * rng.standard_normal(WIDTH)
-    w["layered"] = 0.5 * rng.standard_normal((VOCABULARY, LAYERS * WIDTH))
+    w["layered"] = 0.5 * rng.standard_normal((vocabulary, LAYERS * WIDTH))
     return {name: array.astype(np.float32) for name, array in w.items()}
 
 
@@ -85,7 +88,7 @@ def positions_of(spec, ids, arrays):
     """[3, S]: equal rows, but for pictures with a grid."""
     grids, rows, next_one, i = list(arrays.get("grid_thw", ())), [], 0, 0
     while i < len(ids):
-        if spec.three and ids[i] == IMAGE and grids:
+        if spec.three and ids[i] == spec.image and grids:
             t, h, w = grids.pop(0) // [1, MERGE, MERGE]
             rows += [[next_one + f, next_one + y, next_one + x] for f in range(t) for y in range(h) for x in range(w)]
             next_one, i = next_one + max(t, h, w), i + t * h * w
@@ -98,7 +101,7 @@ def positions_of(spec, ids, arrays):
 def logits(spec, w, ids, features, arrays, prompt):
     """[V] after the last of ids, whose first `prompt` hold the pictures."""
     x = w["embed"][ids].astype(np.float64)
-    places = [i for i in range(prompt) if ids[i] == IMAGE]
+    places = [i for i in range(prompt) if ids[i] == spec.image]
     assert len(places) == len(features)
     x[places] = features
     at = positions_of(spec, ids[:prompt], arrays)
@@ -259,7 +262,7 @@ def decoder_model(spec, w):
               value("position_ids", [3, *at] if spec.three else at, TensorProto.INT64)]
     if spec.layered:
         inputs.append(value("per_layer_inputs", [*at, LAYERS, WIDTH]))
-    outputs = [value("logits", [*at, VOCABULARY])]
+    outputs = [value("logits", [*at, spec.vocabulary])]
     total = g.extent("attention_mask", 1)
     past = g.op("Sub", total, g.extent(x, 1))
     queries = g.op("Unsqueeze", g.op("Range", past, total, g.constant(1)), g.constant([0, 1, 3]))
@@ -282,7 +285,7 @@ def decoder_model(spec, w):
             t = g.op("Concat", *(g.op("Gather", p, g.constant(i % 3), axis=0) for i, p in enumerate(parts)), axis=-1)
         return g.op("Unsqueeze", t, g.constant([1]))
     if spec.fused:
-        caches = [g.weight(f"{f.__name__}_cache", f(np.arange(CONTEXT)[:, None] * frequencies).astype(np.float32)) for f in (np.cos, np.sin)]
+        caches = [g.weight(f"{f.__name__}_cache", f(np.arange(spec.context)[:, None] * frequencies).astype(np.float32)) for f in (np.cos, np.sin)]
     else:
         cos, sin = table("Cos"), table("Sin")
     def heads(y, name):
@@ -344,14 +347,30 @@ def write_folder(folder, files, config={}):
     (folder / "config.json").write_text(json.dumps({k: v for k, v in settings.items() if v is not None}))
 
 
-def write_seeing(folder):
-    """A model that takes image files as a LLaVA does: pixels [N, 3, 4, 4] of floats, of which each twelve are a row."""
-    w, g = make_weights(3), Graph({})
-    of_row = (np.random.default_rng(5).standard_normal((12, WIDTH)) / 2).astype(np.float32)
-    g.op("MatMul", g.op("Reshape", "pixel_values", g.constant([-1, ROWS, 12])), g.weight("row", of_row), out="image_features")
-    files = {**files_of(SPECS[0], w), "vision_encoder.onnx": g.model([value("pixel_values", ["pictures", 3, 4, 4])], [value("image_features", ["pictures", ROWS, WIDTH])])}
-    write_folder(folder, files, {"model_type": "llava", "vision_config": {"patch_size": 2, "image_size": 4}, "image_token_index": IMAGE})
-    (folder / "preprocessor_config.json").write_text(json.dumps({"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 4}, "crop_size": {"height": 4, "width": 4}}))
+def llava_files(spec, w, side, patch):
+    """A model that takes image files as a LLaVA does: pixels [N, 3, side, side] of floats, of which as many as a patch has are a row.
+    (the files of its folder, the fields of its config.json, its preprocessor_config.json)"""
+    rows, numbers = (side // patch) ** 2, 3 * patch * patch
+    g = Graph({})
+    g.op("MatMul", g.op("Reshape", "pixel_values", g.constant([-1, rows, numbers])), g.weight("row", llava_weights(patch)), out="image_features")
+    encoder = g.model([value("pixel_values", ["pictures", 3, side, side])], [value("image_features", ["pictures", rows, WIDTH])])
+    settings = {"model_type": "llava", "vision_config": {"patch_size": patch, "image_size": side}, "image_token_id": None, "image_token_index": spec.image,
+                "text_config": {"max_position_embeddings": spec.context}}
+    processor = {"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": side}, "crop_size": {"height": side, "width": side}}
+    return {**files_of(spec, w), "vision_encoder.onnx": encoder}, settings, processor
+
+
+def llava_weights(patch):
+    """[numbers of a patch, C]."""
+    numbers = 3 * patch * patch
+    return (np.random.default_rng(5).standard_normal((numbers, WIDTH)) * math.sqrt(3 / numbers)).astype(np.float32)
+
+
+def write_seeing(folder, spec=SPECS[0], w=None, side=4, patch=2):
+    """The folder of such a model."""
+    files, settings, processor = llava_files(spec, w or make_weights(3), side, patch)
+    write_folder(folder, files, settings)
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     return folder
 
 

@@ -493,7 +493,7 @@ class RecordedTest(VisionCase):
         saved = self.folder / "saved.json"
 
         def chat(*lines):
-            done = subprocess.run([cli_case.SITU, "chat", folder, "-n", "3", "--ignore-eos", "--threads", "1"], input="\n".join(map(str, lines)) + "\n", capture_output=True, text=True, timeout=60,
+            done = subprocess.run([cli_case.SITU, "chat", folder, "-n", "3", "--ignore-eos", "--threads", "1"], input="\n".join(map(str, lines)) + "\n", capture_output=True, text=True, timeout=cli_case.PATIENCE,
                                   env={**os.environ, "SITU_CACHE_DIR": ""})
             self.assertEqual(done.returncode, 0, done.stderr)
             return done.stdout.splitlines(), [line for line in done.stderr.splitlines() if line.startswith("situ: ")]

@@ -108,7 +108,7 @@ struct GenerateOptions {
   // step: the same answer in fewer steps where a text repeats itself. Less than the tokens of which a step gives
   // logits, 64 where there is memory; 0: off. Not with beams.
   int64_t prompt_lookup = 0;
-  // The same, but guessed by LoadOptions::draft.
+  // The same, but guessed by LoadOptions::draft, and while at most 4 answers of the model run.
   int64_t draft_tokens = 0;
 
   bool report_perplexity = false;   // of the answer's tokens; not with beams
@@ -136,8 +136,10 @@ struct Request {
   // Somebody waits for the tokens: beside them a step takes at most twice the time that it takes without prompts, or
   // 30 ms. Else whole pieces of prompts are fed beside them: a list is done sooner.
   bool interactive = true;
-  int priority = 0;         // higher ones are begun first
+  int priority = 0;         // higher ones are begun first; a second of waiting counts as one
   std::string client = {};  // within a priority clients take turns; requests of one are begun in their order
+  // Kept beginnings of prompts are shared by requests with the same one: others do not learn what was asked.
+  std::string salt = {};
   // When it ends at the latest, waiting or not: FinishReason::kDeadline, with what there is by then.
   std::optional<std::chrono::steady_clock::time_point> deadline = {};
 };

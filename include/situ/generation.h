@@ -170,6 +170,10 @@ struct Stats {
 struct EmbedOptions {
   std::optional<std::string> prompt;       // in front of every text; default: that of the folder, if it names one
   std::optional<std::string> prompt_name;  // one of `prompts` in config_sentence_transformers.json; not with `prompt`
+  // Numbers of a row. ModelFacts::embedding_size is always possible. Fewer: the first ones, normalised again where the
+  // folder normalises, if its files name such sizes (matryoshka_dimensions, is_matryoshka, truncate_dim) or it
+  // normalises. Default: all, or the first truncate_dim, as they are. Not for pairs.
+  std::optional<int64_t> dimensions = {};
 };
 
 struct Embeddings {

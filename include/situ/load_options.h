@@ -87,8 +87,9 @@ struct ModelFacts {
   int64_t state_bytes_per_token = 0;
   int64_t slots = 0;  // tokens that the state has room for
   int64_t kernel_calls_per_token = 0;
-  std::string one_sequence;  // why prompts are computed one after the other; empty: together
-                             // Single tokens share steps in any case
+  std::string one_sequence;    // why prompts are computed one after the other; empty: together
+                               // Single tokens share steps in any case
+  int64_t embedding_size = 0;  // numbers of an embedding, all of them; 0: none was asked for yet, or the model has none
   double load_ms = 0;
   int64_t packed_bytes = 0;         // weights laid out anew by this load
   int64_t mapped_packed_bytes = 0;  // weights as a file has them that an earlier load saved

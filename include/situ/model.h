@@ -119,13 +119,14 @@ class Model {
   // windows that do not fit.
   Result<Perplexity> perplexity(std::span<const int64_t> tokens, const PerplexityOptions& options) const;
 
-  // Embeddings of texts, as sentence-transformers' encode gives them (docs/embeddings.md); the ids of a text; scores of
-  // pairs, as CrossEncoder.predict gives them. A row does not depend on the other texts; texts that are too long are
-  // cut, and a note says so. Errors: no texts; a text without tokens, or whose embedding is not finite; a model without
-  // hidden states, or of the other kind.
+  // Embeddings of texts, as sentence-transformers' encode gives them (docs/embeddings.md); the ids of a text, without a
+  // prompt; scores of pairs, as CrossEncoder.predict gives them, with the prompt in front of the first text. A row does
+  // not depend on the other texts; texts that are too long are cut, and a note says so. Errors: no texts; a text
+  // without tokens, or whose embedding is not finite; a model without hidden states, or of the other kind; another size
+  // than EmbedOptions::dimensions may be.
   Result<Embeddings> embed(std::span<const std::string> texts, const EmbedOptions& options = {}) const;
-  Result<Embeddings> embed(std::span<const std::vector<int64_t>> ids) const;
-  Result<PairScores> score(std::span<const TextPair> pairs) const;
+  Result<Embeddings> embed(std::span<const std::vector<int64_t>> ids, const EmbedOptions& options = {}) const;
+  Result<PairScores> score(std::span<const TextPair> pairs, const EmbedOptions& options = {}) const;
   bool generates() const;     // else it gives embeddings or scores alone
   bool scores_pairs() const;  // of a pair of texts: score(), not embed()
 
@@ -157,6 +158,19 @@ class Model {
   friend struct Internals;
   explicit Model(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<Impl> impl_;
+};
+
+// As long as it lives, the flag ends the calls of this thread, of any model, and the requests that it submits, as that
+// of Model::interrupt_when does, which they then do not follow. Calls and requests of other threads go on.
+class CallsOfThread {
+ public:
+  explicit CallsOfThread(std::shared_ptr<const std::atomic<bool>> flag);
+  ~CallsOfThread();
+  CallsOfThread(const CallsOfThread&) = delete;
+  CallsOfThread& operator=(const CallsOfThread&) = delete;
+
+ private:
+  std::shared_ptr<const std::atomic<bool>> former_;
 };
 
 // Highest resident set of this process so far, MiB.

@@ -8,6 +8,7 @@
 //   });
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -126,6 +127,8 @@ class SpeechModel {
   // option out of its range; an unknown language, with the known ones; --language or translate on an English-only
   // model.
   Result<SpeechStream> start(const std::string& path, const SpeechOptions& options);
+  // The same of a file's bytes, which must stay until the stream is gone. `name`: stands for the path in messages.
+  Result<SpeechStream> start(std::span<const std::byte> file, const std::string& name, const SpeechOptions& options);
   // `samples`: mono, 16 kHz; must stay until the stream is gone. Error: one that is not finite.
   Result<SpeechStream> start(std::span<const float> samples, const SpeechOptions& options);
   // One window by its spectrogram [mels, frames] of features(), which must stay until the stream is gone. Error:
@@ -154,6 +157,8 @@ class SpeechModel {
  private:
   friend struct Internals;
   explicit SpeechModel(std::unique_ptr<Impl> impl);
+  template <typename Open>
+  Result<SpeechStream> start_reader(const Open& open, const SpeechOptions& options);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -63,6 +63,10 @@ class [[nodiscard]] Status {
     s.code_ = code;
     return s;
   }
+  // An option that cannot have this value: kInvalidArgument. See option().
+  static Status wrong_option(const std::string& name, std::string message) {
+    return error(Code::kInvalidArgument, std::move(message)).or_option(name);
+  }
   bool is_ok() const { return !message_.has_value(); }
   Code code() const { return code_; }
 
@@ -77,6 +81,13 @@ class [[nodiscard]] Status {
   Status with_context(const std::string& context) const {
     Status s = *this;
     if (message_) s.message_ = context + ": " + *message_;
+    return s;
+  }
+  // The same error about this option, by its name in GenerateOptions and the like ("top_p"), where nobody has named
+  // one.
+  Status or_option(const std::string& name) const {
+    Status s = *this;
+    if (message_ && option_.empty()) s.option_ = name;
     return s;
   }
   // The same with the single things that the message is about; none: with those that it has.
@@ -95,12 +106,15 @@ class [[nodiscard]] Status {
     static const Reasons kNone;
     return reasons_ ? *reasons_ : kNone;
   }
+  // The option whose value is refused, the second of two that do not go together; "": the error is about none.
+  const std::string& option() const { return option_; }
   // Empty for success.
   std::string message() const { return message_.value_or(std::string()); }
 
  private:
   std::optional<std::string> message_;
   Code code_ = Code::kOk;
+  std::string option_;
   std::shared_ptr<const Reasons> reasons_;
 };
 

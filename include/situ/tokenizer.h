@@ -54,6 +54,7 @@ struct Message {
   std::vector<Part> parts;  // texts, images, sounds; neighbouring texts are joined by a line's end
   std::vector<ToolCall> tool_calls = {};
   std::string name = {}, tool_call_id = {}, reasoning = {};  // "": there is none
+  std::string more_json = {};  // an object of more keys that the chat template gets; those above come first
   // Whether what is spelled like a special token is one. Default: in an assistant's texts, which may have written it;
   // those of others are ordinary text.
   std::optional<bool> parse_special = {};

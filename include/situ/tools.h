@@ -37,6 +37,25 @@ struct Check {
 };
 Check check(const std::string& path, const LoadOptions& options, int64_t verify = 0);
 
+// A model of a hub by its name, ORG/REPO[@REV][:VARIANT] or a short name (docs/names.md), in the cache that
+// huggingface_hub uses too. Environment: HF_ENDPOINT, HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_HUB_OFFLINE.
+struct PullOptions {
+  bool ask = true;                    // whether there is something newer; false: no request where all is there
+  bool offline = false;               // no request at all
+  std::vector<std::string> variants;  // as LoadOptions::variants; excludes the name's VARIANT
+  std::vector<std::string> files;     // patterns such as "*.json": these files alone, and no model is chosen
+  std::function<void(const std::string& line)> note;          // what will be fetched, before it is
+  std::function<bool(int64_t done, int64_t total)> progress;  // bytes, now and then; false ends it (kInterrupted)
+};
+struct Pulled {
+  std::string path;                   // of Model::load
+  std::vector<std::string> variants;  // and its LoadOptions::variants
+};
+// A path that exists stays what it is. Errors: kInternal and kNoRoom: network and disk, another call may succeed;
+// kNotFound: there is no such path, and the text is no name; else the name, or what the hub has under it. Where several
+// models may be meant, reasons() has a name for each in `advice`.
+Result<Pulled> pull(const std::string& name, const PullOptions& options = {});
+
 // Bytes written since the model was loaded or the ledger was reset, by kind.
 struct LedgerReading {
   int64_t computed = 0;  // new values

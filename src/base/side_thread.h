@@ -38,4 +38,9 @@ class SideThread {
   std::atomic<bool> ended_{false};
 };
 
+// Jobs that take long have a thread of their own, so that the others do not wait behind them.
+struct SideThreads {
+  SideThread quick, slow;
+};
+
 }  // namespace situ

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,22 +14,23 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "base/text_encoding.h"
 #include "cli/commands.h"
 #include "cli/interrupts.h"
+#include "cli/models.h"
 #include "serve/bodies.h"
 #include "serve/embeddings.h"
+#include "serve/openai_errors.h"
 
 namespace situ::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using serve::Fault;
 using serve::Json;
+using serve::Refusal;
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kLongestLine = size_t{64} << 20;
-constexpr const char* kStandard = "-";
-constexpr const char* kDuplicate = "duplicate_custom_id";
 
 std::string failure(const std::string& path, const std::string& what) {
   return path + ": " + what + ": " + std::strerror(errno);
@@ -76,6 +78,7 @@ class Lines {
   int descriptor() const { return file_.number(); }
   // None: the line has not come, or, ended(), there are no more.
   std::optional<Line> next() {
+    if (!begun_) return std::nullopt;
     const size_t end = buffer_.find('\n', looked_at_);
     looked_at_ = end == std::string::npos ? buffer_.size() : 0;
     if (end == std::string::npos && !(at_end_ && (!buffer_.empty() || skipping_))) return std::nullopt;
@@ -86,9 +89,11 @@ class Lines {
     return line;
   }
   // Whether next() has one.
-  bool ready() const { return (at_end_ && !ended()) || buffer_.find('\n', looked_at_) != std::string::npos; }
+  bool ready() const {
+    return begun_ && ((at_end_ && !ended()) || buffer_.find('\n', looked_at_) != std::string::npos);
+  }
   bool ended() const { return at_end_ && buffer_.empty() && !skipping_; }
-  // Reads what there is, waiting for some. Error: it cannot be read.
+  // Reads what there is, waiting for some. Error: it cannot be read, or is no UTF-8 by its first bytes.
   Status read_more(const std::string& name) {
     constexpr size_t kPiece = size_t{256} << 10;
     const size_t size = buffer_.size();
@@ -97,6 +102,11 @@ class Lines {
     buffer_.resize(size + static_cast<size_t>(std::max<ssize_t>(got, 0)));
     if (got < 0 && errno != EINTR) return Status::error(failure(name, "cannot be read"));
     at_end_ = got == 0;
+    // A line tells as much as the bytes that would be waited for.
+    if (!begun_ && (at_end_ || buffer_.size() >= kEncodingBytes || buffer_.find('\n') != std::string::npos)) {
+      SITU_RETURN_IF_ERROR(to_plain_utf8(name == kStandard ? "standard input" : name, &buffer_));
+      begun_ = true;
+    }
     if (buffer_.size() > kLongestLine && buffer_.find('\n', looked_at_) == std::string::npos) {
       skipping_ = true;
       buffer_.clear();
@@ -109,6 +119,7 @@ class Lines {
   Descriptor file_;
   std::string buffer_;
   size_t looked_at_ = 0;  // no newline before
+  bool begun_ = false;    // the first bytes were looked at
   bool at_end_ = false, skipping_ = false;
 };
 
@@ -142,22 +153,36 @@ std::optional<bool> keeps(const std::string& text, Answered* answered) {
     status = code.get<int64_t>();
     const Json body = response.value("body", Json());
     const Json error = body.is_object() ? body.value("error", Json()) : Json();
-    by_id = by_id || (status == 400 && error.is_object() && error.value("code", Json()) == kDuplicate);
+    by_id = by_id || (status == 400 && error.is_object() && error.value("code", Json()) == "duplicate_custom_id");
   }
   if (response.is_object() && status != 200 && (status < 400 || status >= 500)) return false;
   (by_id ? answered->ids : answered->custom_ids).insert((by_id ? line["id"] : custom_id).get<std::string>());
   return true;
 }
 
-// Cuts a torn last line, and takes lines out that are to be done again.
-Status clean_output(const std::string& path, Answered* answered) {
+// One run writes a file, however many are started. Error: another one does.
+Status lock_output(const Descriptor& file, const std::string& path) {
+  struct stat held{}, named{};
+  const bool locked = flock(file.number(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;  // some disks have no locks
+  // The file that was locked may have been replaced in between.
+  const bool same = fstat(file.number(), &held) == 0 && stat(path.c_str(), &named) == 0 &&
+                    held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+  if (locked && same) return Status::ok();
+  return Status::error(path +
+                       ": another run of situ batch writes this file; --resume goes on with it once that run has "
+                       "ended");
+}
+
+// Cuts a torn last line, and takes lines out that are to be done again: `output`, which is locked, is then another
+// file.
+Status clean_output(const std::string& path, Descriptor* output, Answered* answered) {
   std::error_code error;
   const fs::path file = fs::canonical(path, error);
-  if (error) return Status::ok();  // there is none
+  if (error) return Status::error(path + ": cannot be read: " + error.message());
   const std::string part = file.string() + ".part";
   Result<Lines> lines = open_lines(file.string());
   if (!lines.is_ok()) return lines.status();
-  const Descriptor kept(open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  Descriptor kept(open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666));
   if (kept.number() < 0) return Status::error(failure(part, "cannot be written"));
   bool changed = false;
   for (int64_t number = 1; !lines->ended();) {
@@ -181,8 +206,10 @@ Status clean_output(const std::string& path, Answered* answered) {
   }
   struct stat facts{};
   if (stat(file.c_str(), &facts) == 0) static_cast<void>(fchmod(kept.number(), facts.st_mode & 07777));
+  SITU_RETURN_IF_ERROR(lock_output(kept, part));
   if (fsync(kept.number()) != 0 || rename(part.c_str(), file.c_str()) != 0)
     return Status::error(failure(path, "cannot be replaced"));
+  *output = std::move(kept);
   return Status::ok();
 }
 
@@ -223,8 +250,8 @@ class Batch {
   Status look_at(Live& live, bool* done);
   Status put(const std::string& id, const std::optional<std::string>& custom_id, int status, Json body);
   Status put_line(const Json& line);
-  Status refuse(const std::string& id, const std::optional<std::string>& custom_id, const Fault& fault) {
-    return put(id, custom_id, fault.status, to_json(fault));
+  Status refuse(const std::string& id, const std::optional<std::string>& custom_id, const Refusal& refusal) {
+    return put(id, custom_id, serve::words_of(refusal).status, to_json(refusal));
   }
   Status wait(bool for_input);
   void show_progress(bool last);
@@ -275,14 +302,12 @@ Status Batch::take_line(const Lines::Line& line) {
                      {"error", {{"code", "invalid_json"}, {"message", "line " + std::to_string(number_) + what}}}});
   };
   if (line.too_long) return invalid(" has more than " + std::to_string(kLongestLine) + " bytes");
-  std::optional<Fault> inside;
-  const serve::OrFault<Json> read = serve::parse_body(line.text, &inside);
-  if (const Fault* fault = std::get_if<Fault>(&read)) return invalid(": " + fault->message);
+  std::optional<Refusal> inside;
+  const serve::OrRefusal<Json> read = serve::parse_body(line.text, &inside);
+  if (const Refusal* refusal = std::get_if<Refusal>(&read)) return invalid(": " + refusal->message);
   const Json& request = std::get<Json>(read);
   const auto field = [&](const char* name) { return request.value(name, Json()); };
-  const auto wrong = [](int status, const char* param, const std::string& message, const char* code) {
-    return Fault{status, message, "invalid_request_error", param, code};
-  };
+  using Kind = Refusal::Kind;
   std::optional<std::string> custom_id;
   if (field("custom_id").is_string()) custom_id = field("custom_id").get<std::string>();
   constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
@@ -293,29 +318,22 @@ Status Batch::take_line(const Lines::Line& line) {
     ++skipped_;
     return Status::ok();
   }
-  const auto missing_or = [&](const char* name) {
-    return field(name).is_null() ? "missing_required_parameter" : "invalid_type";
-  };
-  if (!custom_id)
-    return refuse(id, custom_id, wrong(400, "custom_id", "custom_id should be a string", missing_or("custom_id")));
-  if (!first)
-    return refuse(id, custom_id, wrong(400, "custom_id", "an earlier line has the same custom_id", kDuplicate));
+  const auto missing_or = [&](const char* name) { return field(name).is_null() ? Kind::kMissing : Kind::kType; };
+  if (!custom_id) return refuse(id, custom_id, {missing_or("custom_id"), "custom_id", "custom_id should be a string"});
+  if (!first) return refuse(id, custom_id, {Kind::kDuplicate, "custom_id", "an earlier line has the same custom_id"});
   const std::optional<serve::Route> route =
       field("url").is_string() ? serve::route_of(field("url").get<std::string>()) : std::nullopt;
   const bool embeds = field("url") == serve::kEmbeddingsUrl;
   if (!route && !embeds)
-    return refuse(
-        id, custom_id,
-        wrong(404, "url", "url should be /v1/chat/completions, /v1/completions or /v1/embeddings", "unknown_url"));
-  if (field("method") != "POST")
-    return refuse(id, custom_id, wrong(405, "method", "method should be POST", "method_not_allowed"));
+    return refuse(id, custom_id,
+                  {Kind::kNoPath, "url", "url should be /v1/chat/completions, /v1/completions or /v1/embeddings"});
+  if (field("method") != "POST") return refuse(id, custom_id, {Kind::kMethod, "method", "method should be POST"});
   const Json body = field("body");
-  if (!body.is_object())
-    return refuse(id, custom_id, wrong(400, "body", "body should be an object", missing_or("body")));
+  if (!body.is_object()) return refuse(id, custom_id, {missing_or("body"), "body", "body should be an object"});
   if (inside) return refuse(id, custom_id, *inside);
   if (embeds) return embed(id, custom_id, body);
-  serve::OrFault<serve::Asked> asked = serve::read_body(*route, body, model_);
-  if (const Fault* fault = std::get_if<Fault>(&asked)) return refuse(id, custom_id, *fault);
+  serve::OrRefusal<serve::Asked> asked = serve::read_body(*route, body, model_, {nullptr, a_.strict});
+  if (const Refusal* refusal = std::get_if<Refusal>(&asked)) return refuse(id, custom_id, *refusal);
   auto live = std::make_unique<Live>();
   live->id = id;
   live->custom_id = custom_id;
@@ -328,12 +346,13 @@ Status Batch::take_line(const Lines::Line& line) {
 
 // Between the steps of those that run.
 Status Batch::embed(const std::string& id, const std::optional<std::string>& custom_id, const Json& body) {
-  const serve::OrFault<std::string> name = serve::model_of(body);
-  if (const Fault* fault = std::get_if<Fault>(&name)) return refuse(id, custom_id, *fault);
+  const serve::OrRefusal<std::string> name = serve::model_of(body);
+  if (const Refusal* refusal = std::get_if<Refusal>(&name)) return refuse(id, custom_id, *refusal);
   const std::string& given = std::get<std::string>(name);
   int64_t tokens = 0;
-  serve::OrFault<Json> answer = serve::answer_embeddings(model_, body, given.empty() ? model_name_ : given, &tokens);
-  if (const Fault* fault = std::get_if<Fault>(&answer)) return refuse(id, custom_id, *fault);
+  serve::OrRefusal<Json> answer =
+      serve::answer_embeddings(model_, body, given.empty() ? model_name_ : given, a_.strict, &tokens);
+  if (const Refusal* refusal = std::get_if<Refusal>(&answer)) return refuse(id, custom_id, *refusal);
   return put(id, custom_id, 200, std::move(std::get<Json>(answer)));
 }
 
@@ -351,9 +370,9 @@ Status Batch::submit(Live& live, bool* room) {
       return Status::ok();
     }
     if (!ticket.is_ok()) {
-      const Fault fault = serve::fault_of(live.asked, ticket.status());
+      const Refusal refusal = serve::refusal_of(live.asked, ticket.status());
       for (std::optional<Ticket>& t : live.tickets) running_ -= t.has_value();
-      const Status written = refuse(live.id, live.custom_id, fault);
+      const Status written = refuse(live.id, live.custom_id, refusal);
       live.tickets.clear();
       live.over = live.submitted = live.asked.requests.size();
       return written;
@@ -379,11 +398,11 @@ Status Batch::look_at(Live& live, bool* done) {
     ticket.reset();
     --running_;
     ++live.over;
-    if (const std::optional<Fault> fault = serve::fault_of(live.asked, result)) {
+    if (const std::optional<Refusal> refusal = serve::refusal_of(live.asked, result)) {
       for (std::optional<Ticket>& t : live.tickets) running_ -= t.has_value();
       live.tickets.clear();
       *done = true;
-      return refuse(live.id, live.custom_id, *fault);
+      return refuse(live.id, live.custom_id, *refusal);
     }
     live.results[i] = std::move(*result);
   }
@@ -496,12 +515,13 @@ Result<Descriptor> open_output(const BatchArguments& a, Answered* answered) {
   if (a.input != kStandard && fs::equivalent(a.input, a.output, unknown))
     return Status::error(a.output + ": is the input; the output is another file");
   if (fs::is_directory(a.output, unknown)) return Status::error(a.output + ": is a folder");
-  if (fs::is_regular_file(a.output, unknown) && fs::file_size(a.output, unknown) > 0) {
-    if (!a.resume) return Status::error(a.output + ": is not empty; --resume goes on with it");
-    SITU_RETURN_IF_ERROR(clean_output(a.output, answered));
-  }
   Descriptor output(open(a.output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (output.number() < 0) return Status::error(failure(a.output, "cannot be written"));
+  if (!fs::is_regular_file(a.output, unknown)) return output;
+  SITU_RETURN_IF_ERROR(lock_output(output, a.output));
+  if (fs::file_size(a.output, unknown) == 0) return output;
+  if (!a.resume) return Status::error(a.output + ": is not empty; --resume goes on with it");
+  SITU_RETURN_IF_ERROR(clean_output(a.output, &output, answered));
   return output;
 }
 
@@ -516,7 +536,9 @@ int batch(const BatchArguments& a) {
   Answered answered;
   Result<Descriptor> output = open_output(a, &answered);
   if (!output.is_ok()) return fail(output.status().message());
-  Result<Model> model = Model::load(a.model, load);
+  std::string path = a.model;
+  if (const int code = find_model(path, load, "batch"); code != kDone) return code;
+  Result<Model> model = Model::load(path, load);
   if (!model.is_ok()) return fail(model.status().message());
   note_interrupts(true);
   const Clock::time_point start = Clock::now();

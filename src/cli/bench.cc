@@ -12,6 +12,7 @@
 #include "base/thread_pool.h"
 #include "cli/bench.h"
 #include "cli/commands.h"
+#include "cli/models.h"
 #include "generate/greedy.h"
 #include "kernels/kernel.h"
 #include "situ/model.h"
@@ -230,11 +231,14 @@ int bench(const BenchArguments& a) {
   load.threads = a.threads;
   load.kv_type = *kv_type_of(a.kv_type);  // the parser knows its names
   load.pack_cache = !a.no_pack_cache;
+  load.variants = a.variants;
+  std::string path = a.model;
+  if (const int code = find_model(path, load, "bench"); code != kDone) return code;
   std::vector<Model> models;
   for (bool naive : {false, true}) {
     if (naive && a.versus.empty()) continue;
     load.naive = naive;
-    Result<Model> m = Model::load(a.model, load);
+    Result<Model> m = Model::load(path, load);
     if (!m.is_ok()) return fail(m.status().message());
     if (m->has_encoder()) return fail(no_encoder_in_bench(a.model));
     m->finish_saving();

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "cli/bench.h"
+#include "cli/models.h"
 
 namespace situ::cli {
 namespace {
@@ -229,7 +230,10 @@ int bench_streams(const BenchArguments& a) {
   load.kv_type = *kv_type_of(a.kv_type);  // the parser knows its names
   load.pack_cache = !a.no_pack_cache;
   load.slots = a.slots;
-  Result<Model> model = Model::load(a.model, load);
+  load.variants = a.variants;
+  std::string path = a.model;
+  if (const int code = find_model(path, load, "bench"); code != kDone) return code;
+  Result<Model> model = Model::load(path, load);
   if (!model.is_ok()) return fail(model.status().message());
   if (model->has_encoder()) return fail(no_encoder_in_bench(a.model));
   nlohmann::ordered_json report;

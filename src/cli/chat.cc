@@ -14,6 +14,7 @@
 
 #include "cli/commands.h"
 #include "cli/interrupts.h"
+#include "cli/models.h"
 #include "cli/terminal.h"
 #include "pipelines/media_tags.h"
 #include "text/json_file.h"
@@ -291,6 +292,7 @@ int chat(RunArguments a) {
   if (const Status resolved = resolve_arguments(a); !resolved.is_ok()) return fail(resolved.message());
   LoadOptions load;
   if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
+  if (const int code = find_model(a.model, load, "chat"); code != kDone) return code;
   Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) return fail(model.status().message());
   if (!model->tokenizer().is_there()) return fail(model->tokenizer().encode("").status().message());

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cli/commands.h"
+#include "cli/models.h"
 #include "cli/terminal.h"
 #include "situ/load_options.h"
 #include "situ/tools.h"
@@ -94,6 +95,7 @@ int check(CheckArguments a) {
   LoadOptions load;
   load.variants = a.variants;
   load.context_length = a.context;
+  if (const int code = find_model(a.model, load, "check"); code != kDone) return code;
   const Check made = situ::check(a.model, load, prompts);
   if (a.json)
     std::printf("%s\n", made.json.c_str());

@@ -75,6 +75,7 @@ struct EmbedArguments : LoadArguments {
   std::vector<std::string> texts;
   std::string file;  // with one text a line, in place of them
   std::optional<std::string> pair, prompt, prompt_name;
+  std::optional<int64_t> dimensions;
   int reps = 0;  // 0: once, untimed
   bool json = false;
 };
@@ -91,6 +92,7 @@ int perplexity(const PerplexityArguments& arguments);
 struct BatchArguments : LoadArguments {
   std::string input, output = "-", stats;  // "-": standard input or output
   bool resume = false;
+  bool strict = false;  // names that no body knows are refused
   int64_t max_running = 64;
   PrefixReuse reuse = PrefixReuse::kPrompts;
 };
@@ -116,8 +118,36 @@ struct CheckArguments {
 int check(CheckArguments arguments);
 void add_check_options(CLI::App& command, CheckArguments& arguments);
 
+struct PullArguments {
+  std::string model;
+  std::vector<std::string> variants, files;  // files: patterns
+};
+int pull(const PullArguments& arguments);
+void add_pull_options(CLI::App& command, PullArguments& arguments);
+
+struct ListArguments {
+  bool json = false, names = false;
+};
+int list(const ListArguments& arguments);
+void add_list_options(CLI::App& command, ListArguments& arguments);
+
+struct RemoveArguments {
+  std::string name;
+  bool force = false;
+};
+int remove(const RemoveArguments& arguments);
+void add_rm_options(CLI::App& command, RemoveArguments& arguments);
+
+struct PruneArguments {
+  std::optional<std::string> to;  // bytes, such as "20GB"
+  bool force = false;
+};
+int prune(const PruneArguments& arguments);
+void add_prune_options(CLI::App& command, PruneArguments& arguments);
+
 struct BenchArguments {
   std::string model, versus;
+  std::vector<std::string> variants;
   int64_t prompt = 35, tokens = 32;
   std::string depths = "0", kv_type = "auto";
   std::optional<std::string> streams;

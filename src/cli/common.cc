@@ -5,36 +5,42 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <map>
 #include <system_error>
 
+#include "base/text_encoding.h"
 #include "cli/terminal.h"
 
 namespace situ::cli {
 
-int fail(const std::string& message) {
+int fail(const std::string& message, int code) {
   constexpr size_t kMostBytes = 64 << 10;  // all reasons of a refusal; a file may have a name of megabytes
   std::fprintf(stderr, "situ: %s\n", one_line(message, kMostBytes).c_str());
-  return kRefused;
+  return code;
 }
 
 bool flush_output() { return std::fflush(stdout) == 0 && std::ferror(stdout) == 0; }
 
-Result<std::string> read_file(const std::string& path) {
+Result<std::string> read_file(const std::string& path, bool or_input) {
   std::error_code unreadable;
   if (std::filesystem::is_directory(path, unreadable))
     return Status::error((path.empty() ? "''" : path) + ": cannot be read: it is a folder");
   constexpr size_t kMostBytes = size_t{64} << 20;  // a schema or a conversation is kilobytes; /dev/zero has no end
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream opened;
+  const bool from_input = or_input && path == kStandard;
+  if (!from_input) opened.open(path, std::ios::binary);
+  std::istream& file = from_input ? std::cin : opened;
+  const std::string name = path.empty() ? "''" : from_input ? "standard input" : path;
   std::string text;
   for (char piece[4096]; file && text.size() <= kMostBytes;) {
     file.read(piece, sizeof piece);
     text.append(piece, static_cast<size_t>(file.gcount()));
   }
   if (text.size() > kMostBytes)
-    return Status::error((path.empty() ? "''" : path) + ": cannot be read: it has more than " +
-                         std::to_string(kMostBytes) + " bytes");
-  if (!file.eof()) return Status::error((path.empty() ? "''" : path) + ": cannot be read");
+    return Status::error(name + ": cannot be read: it has more than " + std::to_string(kMostBytes) + " bytes");
+  if (!file.eof()) return Status::error(name + ": cannot be read");
+  SITU_RETURN_IF_ERROR(to_plain_utf8(name, &text));
   return text;
 }
 

@@ -9,18 +9,23 @@
 
 namespace situ::cli {
 
-// The only ones. Nothing ends by a signal but what SIGKILL and its like end.
-enum ExitCode : int { kDone = 0, kRefused = 2, kInterrupted = 130 };
+// The only ones. Nothing ends by a signal but what SIGKILL and its like end. kFailed: something outside of what was
+// given, such as the network or a disk; kRefused: arguments, files, models.
+enum ExitCode : int { kDone = 0, kFailed = 1, kRefused = 2, kInterrupted = 130 };
 
-// Prints "situ: message" to stderr, as one line, and returns kRefused.
-int fail(const std::string& message);
+// Prints "situ: message" to stderr, as one line, and returns `code`.
+int fail(const std::string& message, int code = kRefused);
 
 // False: nobody reads the output, or the disk is full.
 bool flush_output();
 inline constexpr const char* kNoOutput = "standard output cannot be written";
 
-// The whole file. Error: it cannot be read.
-Result<std::string> read_file(const std::string& path);
+// Names standard input or output in place of a file.
+inline constexpr const char* kStandard = "-";
+
+// The whole file without a byte order mark, or (or_input) standard input by the name "-". Error: it cannot be read; it
+// is UTF-16, say, or compressed, and the message says so.
+Result<std::string> read_file(const std::string& path, bool or_input = false);
 
 // "45.0 KiB"
 std::string size_text(double bytes);

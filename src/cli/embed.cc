@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "cli/commands.h"
+#include "cli/models.h"
 #include "cli/repeated.h"
 
 namespace situ::cli {
@@ -37,9 +38,9 @@ std::string list_of(const std::vector<std::vector<float>>& rows) {
 }
 
 Result<std::vector<std::string>> lines_of(const std::string& file) {
-  const Result<std::string> text = read_file(file);
+  const Result<std::string> text = read_file(file, true);
   if (!text.is_ok()) return text.status();
-  SITU_RETURN_IF_ERROR(check_utf8(*text, file));
+  SITU_RETURN_IF_ERROR(check_utf8(*text, file == kStandard ? "standard input" : file));
   std::vector<std::string> lines;
   for (size_t at = 0; at < text->size();) {
     const size_t end = std::min(text->find('\n', at), text->size());
@@ -47,7 +48,7 @@ Result<std::vector<std::string>> lines_of(const std::string& file) {
     if (lines.back().ends_with('\r')) lines.back().pop_back();
     at = end + 1;
   }
-  if (lines.empty()) return Status::error(file + ": has no line, and no text");
+  if (lines.empty()) return Status::error((file == kStandard ? "standard input" : file) + ": has no line, and no text");
   return lines;
 }
 
@@ -96,14 +97,17 @@ void print(const PairScores& s, const std::vector<std::string>& texts, bool json
 void add_embed_options(CLI::App& command, EmbedArguments& a) {
   command.add_option("model", a.model, "Model folder")->required();
   CLI::Option* texts = many(command.add_option("text", a.texts, "Texts, one embedding each"));
-  command.add_option("-f,--file", a.file, "A file with one text a line")->excludes(texts);
+  command.add_option("-f,--file", a.file, "A file with one text a line; -: standard input")->excludes(texts);
   CLI::Option* pair =
       command.add_option("--pair", a.pair, "Of a cross-encoder: the second text of each pair; scores, not embeddings")
           ->type_name("TEXT");
-  CLI::Option* prompt =
-      command.add_option("--prompt", a.prompt, "In front of every text (default: that of the folder, if it names one)");
+  CLI::Option* prompt = command.add_option(
+      "--prompt", a.prompt, "In front of every text, of a pair the first (default: what the folder names)");
   command.add_option("--prompt-name", a.prompt_name, "One of the prompts in config_sentence_transformers.json")
       ->excludes(prompt);
+  command.add_option("--dimensions", a.dimensions, "Numbers of an embedding, the first ones (default: all)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->excludes(pair);
   command.add_option("--threads", a.threads, "Threads (default: one per usable CPU)")
       ->check(CLI::Range(1, int{situ::Runtime::kMostThreads}));
   command.add_option("--context", a.context, "Most tokens of a text (default: the model's)")
@@ -127,13 +131,15 @@ int embed(const EmbedArguments& a) {
       return fail(good.message());
   LoadOptions load;
   if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
-  Result<Model> model = Model::load(a.model, load);
+  std::string path = a.model;
+  if (const int code = find_model(path, load, "embed"); code != kDone) return code;
+  Result<Model> model = Model::load(path, load);
   if (!model.is_ok()) return fail(model.status().message());
   if (!a.pair) {
     std::vector<float> ms;
     for (int rep = 1;; ++rep) {
       const auto start = std::chrono::steady_clock::now();
-      const Result<Embeddings> made = model->embed(texts, {a.prompt, a.prompt_name});
+      const Result<Embeddings> made = model->embed(texts, {a.prompt, a.prompt_name, a.dimensions});
       if (!made.is_ok()) return fail(made.status().message());
       if (a.reps > 0)
         ms.push_back(std::chrono::duration<float, std::milli>(std::chrono::steady_clock::now() - start).count());
@@ -142,10 +148,9 @@ int embed(const EmbedArguments& a) {
       return kDone;
     }
   }
-  if (a.prompt || a.prompt_name) return fail("a prompt is for embeddings, not for pairs of texts");
   std::vector<TextPair> pairs;
   for (const std::string& text : texts) pairs.push_back({text, *a.pair});
-  const Result<PairScores> scores = model->score(pairs);
+  const Result<PairScores> scores = model->score(pairs, {a.prompt, a.prompt_name});
   if (!scores.is_ok()) return fail(scores.status().message());
   print(*scores, texts, a.json);
   return kDone;

@@ -6,6 +6,7 @@
 
 #include "cli/commands.h"
 #include "cli/inspect_html.h"
+#include "cli/models.h"
 #include "cli/terminal.h"
 #include "situ/model.h"
 #include "situ/tools.h"
@@ -197,12 +198,14 @@ int inspect(const InspectArguments& a) {
   load.variants = a.variants;
   load.kv_type = *kv_type_of(a.kv_type);  // the parser knows its names
   load.pack_cache = !a.no_pack_cache;
-  Result<Model> model = Model::load(a.model, load);
+  std::string path = a.model;
+  if (const int code = find_model(path, load, "inspect"); code != kDone) return code;
+  Result<Model> model = Model::load(path, load);
   if (!model.is_ok()) {
     const std::string& reason = model.status().message();
     const bool of_model = model.status().code() != Code::kInvalidArgument;
     if (!of_model || a.html) return fail(reason);
-    const std::string text = inspect_refused(a.model, load, reason);
+    const std::string text = inspect_refused(path, load, reason);
     if (a.json)
       std::printf("%s\n", text.c_str());
     else

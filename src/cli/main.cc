@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "cli/interrupts.h"
+#include "cli/models.h"
 #include "cli/repeated.h"
 #include "cli/serve.h"
 
@@ -19,6 +20,7 @@ void add_variant_option(CLI::App& command, std::vector<std::string>& variants) {
           "--variant", variants,
           "Precision of the graphs, where the folder has several: q4, fp16 ... for all, or GRAPH=VARIANT"),
       "VARIANT");
+  situ::cli::add_offline_option(command);
 }
 
 void add_slots_option(CLI::App& command, int64_t& slots) {
@@ -142,6 +144,8 @@ int run_command_line(int argc, char** argv) {
   batch_command
       ->add_option("-o,--output", batch_arguments.output, "Answers, in the order that they finish (default: -)")
       ->type_name("FILE");
+  batch_command->add_flag("--strict", batch_arguments.strict,
+                          "Refuse names that no body knows, in place of ignoring them");
   batch_command->add_flag("--resume", batch_arguments.resume, "Go on with an output that an earlier run left");
   batch_command->add_option("--max-running", batch_arguments.max_running, "Most requests that run at once (64)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
@@ -167,7 +171,7 @@ int run_command_line(int argc, char** argv) {
   PerplexityArguments perplexity_arguments;
   CLI::App* perplexity_command = app.add_subcommand("perplexity", "Measure how well a model foretells a text");
   perplexity_command->add_option("model", perplexity_arguments.model, "Model folder")->required();
-  perplexity_command->add_option("file", perplexity_arguments.file, "The text, UTF-8")->required();
+  perplexity_command->add_option("file", perplexity_arguments.file, "The text, UTF-8; -: standard input")->required();
   add_load_options(*perplexity_command, perplexity_arguments);
   perplexity_command->get_option("--context")->description("Tokens of a window (default: the model's context)");
   perplexity_command
@@ -194,9 +198,26 @@ int run_command_line(int argc, char** argv) {
   add_check_options(*check_command, check_arguments);
   add_variant_option(*check_command, check_arguments.variants);
 
+  PullArguments pull_arguments;
+  CLI::App* pull_command = app.add_subcommand("pull", "Fetch a model by its name, and print its folder");
+  add_pull_options(*pull_command, pull_arguments);
+  add_variant_option(*pull_command, pull_arguments.variants);
+
+  ListArguments list_arguments;
+  CLI::App* list_command = app.add_subcommand("list", "List the models that were fetched by their names");
+  add_list_options(*list_command, list_arguments);
+  RemoveArguments remove_arguments;
+  CLI::App* remove_command = app.add_subcommand("rm", "Remove a model that was fetched");
+  add_rm_options(*remove_command, remove_arguments);
+  PruneArguments prune_arguments;
+  CLI::App* cache_command = app.add_subcommand("cache", "What fetched models take: prune");
+  cache_command->require_subcommand(1);
+  add_prune_options(*cache_command->add_subcommand("prune", "Remove what no model needs any more"), prune_arguments);
+
   BenchArguments bench_arguments;
   CLI::App* bench_command = app.add_subcommand("bench", "Measure decode and prefill speed");
   bench_command->add_option("model", bench_arguments.model, "Model folder or .onnx file")->required();
+  add_variant_option(*bench_command, bench_arguments.variants);
   bench_command->add_option("-p", bench_arguments.prompt, "Prompt tokens")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   bench_command->add_option("-n", bench_arguments.tokens, "Tokens to generate")
@@ -274,6 +295,10 @@ int run_command_line(int argc, char** argv) {
                    : *perplexity_command ? perplexity(perplexity_arguments)
                    : *inspect_command    ? inspect(inspect_arguments)
                    : *check_command      ? check(check_arguments)
+                   : *pull_command       ? pull(pull_arguments)
+                   : *list_command       ? list(list_arguments)
+                   : *remove_command     ? remove(remove_arguments)
+                   : *cache_command      ? prune(prune_arguments)
                                          : bench(bench_arguments);
   if (!flush_output() && code == kDone) return fail(kNoOutput);
   return code;

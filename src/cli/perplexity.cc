@@ -4,18 +4,21 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/models.h"
 #include "cli/terminal.h"
 
 namespace situ::cli {
 
 int perplexity(const PerplexityArguments& a) {
-  const Result<std::string> text = read_file(a.file);
+  const Result<std::string> text = read_file(a.file, true);
   if (!text.is_ok()) return fail(text.status().message());
   if (text->empty()) return fail(a.file + ": has 0 tokens; at least 2 are needed");
   if (const Status good = check_utf8(*text, a.file); !good.is_ok()) return fail(good.message());
   LoadOptions load;
   if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
-  Result<Model> model = Model::load(a.model, load);
+  std::string path = a.model;
+  if (const int code = find_model(path, load, "perplexity"); code != kDone) return code;
+  Result<Model> model = Model::load(path, load);
   if (!model.is_ok()) return fail(model.status().message());
   const Result<std::vector<int64_t>> tokens = model->tokenizer().encode(*text);
   if (!tokens.is_ok()) return fail(a.file + ": " + tokens.status().message());

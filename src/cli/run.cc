@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "cli/interrupts.h"
+#include "cli/models.h"
 #include "cli/terminal.h"
 #include "pipelines/encoder_inputs.h"
 #include "pipelines/media_tags.h"
@@ -299,6 +300,7 @@ int run(RunArguments a) {
   if (!encoder.is_ok()) return fail(encoder.status().message());
   LoadOptions load;
   if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
+  if (const int code = find_model(a.model, load, "run"); code != kDone) return code;
   leave_empty_handed(a);
   Result<Model> model = Model::load(a.model, load);
   if (!model.is_ok()) return fail(model.status().message());

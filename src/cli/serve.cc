@@ -4,11 +4,13 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -63,6 +65,23 @@ void write_line(const std::string& line) {
   }
 }
 
+// Descriptors for all connections, and for files of models; one line where the system gives fewer.
+void raise_descriptors(int64_t connections, bool json) {
+  constexpr int64_t kOther = 256;
+  const auto wanted = static_cast<rlim_t>(connections + kOther);
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  const bool raised = setrlimit(RLIMIT_NOFILE, &limit) == 0;
+  if (raised && limit.rlim_cur >= wanted) return;
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const std::string warning = std::to_string(connections) + " connections want " + std::to_string(wanted) +
+                              " descriptors, and the system gives this process " + std::to_string(limit.rlim_cur) +
+                              " (ulimit -Hn, LimitNOFILE=): where they end, the oldest connection without a request "
+                              "is closed";
+  write_line(json ? nlohmann::ordered_json{{"warning", warning}}.dump() : "situ: warning: " + warning);
+}
+
 Result<serve::HostedModels> models_of(const ServeArguments& a) {
   LoadOptions load;
   SITU_RETURN_IF_ERROR(load_options(a, &load));
@@ -93,7 +112,9 @@ Result<serve::ServeOptions> options_of(const ServeArguments& a) {
   o.queue = a.queue;
   o.json_log = a.log == "json";
   o.insecure = a.insecure;
+  o.strict = a.strict;
   o.prefix_cache = a.reuse;
+  o.share_prefixes = a.share_prefixes;
   o.limits = a.limits;
   const Result<int64_t> memory = parse_memory(a.memory);
   if (!memory.is_ok()) return memory.status();
@@ -163,11 +184,14 @@ int serve_until_stopped(serve::Server& server, const ServeArguments& a, int sign
 }  // namespace
 
 int serve(const ServeArguments& a) {
+  ServeArguments found = a;
+  if (const int code = find_served(found); code != kDone) return code;
   const int signals = signals_descriptor();
-  Result<serve::HostedModels> models = models_of(a);
+  Result<serve::HostedModels> models = models_of(found);
   if (!models.is_ok()) return fail(models.status().message());
   Result<serve::ServeOptions> options = options_of(a);
   if (!options.is_ok()) return fail(options.status().message());
+  raise_descriptors(a.limits.connections, a.log == "json");
   Result<std::unique_ptr<serve::Server>> server = serve::Server::start(std::move(*options), std::move(*models));
   if (!server.is_ok()) {
     fail(server.status().message());

@@ -13,12 +13,12 @@ namespace situ::cli {
 
 struct ServeArguments : LoadArguments {
   std::vector<std::string> models, aliases, allowed_hosts, cors;
-  std::string host = "127.0.0.1", unix_path, api_key_file, media_path, config, log = "text";
+  std::string host, unix_path, api_key_file, media_path, config, log = "text";
   std::optional<int> port;
   std::optional<std::string> media_memory;
-  int64_t max_running = 64, queue = 128;
+  int64_t max_running = 64, queue = 1000;
   int drain = 30;
-  bool insecure = false;
+  bool insecure = false, strict = false, share_prefixes = false;
   PrefixReuse reuse = PrefixReuse::kPrompts;
   // Of the file alone.
   serve::Limits limits;
@@ -28,8 +28,11 @@ struct ServeArguments : LoadArguments {
   std::vector<Named> named;
 };
 void add_serve_options(CLI::App& command, ServeArguments& arguments);
-// What the file of --config says and the command line does not. After parsing. Error: names the line's key.
+// What the file of --config (TOML) says and the command line does not. After parsing. Error: names the file, the line,
+// and the key.
 Status read_config(CLI::App& command, ServeArguments& arguments);
+// Names of models become folders. kDone, or an exit code behind an error that is printed.
+int find_served(ServeArguments& arguments);
 int serve(const ServeArguments& arguments);
 
 }  // namespace situ::cli

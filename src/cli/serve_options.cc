@@ -1,52 +1,163 @@
+#define TOML_EXCEPTIONS 0
+#define TOML_ENABLE_FORMATTERS 0
+#include <toml++/toml.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
 #include <filesystem>
 
 #include "cli/repeated.h"
 #include "cli/serve.h"
+#include "serve/text_file.h"
 
 namespace situ::cli {
 namespace {
 
+// A key of the file with its value: a list has several.
+struct Entry {
+  std::string name, path;  // path: with the tables that it is in
+  size_t line;
+  std::vector<std::string> values;
+};
+
+Status wrong(const Entry& entry, const std::string& why) {
+  return Status::error(Code::kInvalidArgument, "line " + std::to_string(entry.line) + ": " + entry.path + ": " + why);
+}
+
 // As if the command line had it. Error: no such option, a value that it refuses.
-Status give(CLI::App& command, const CLI::ConfigItem& item) {
-  const auto wrong = [&](const std::string& why) {
-    return Status::error(Code::kInvalidArgument, item.fullname() + ": " + why);
-  };
-  CLI::Option* option = command.get_option_no_throw("--" + item.name);
-  if (!option) option = command.get_option_no_throw(item.name);
-  if (!option || item.name == "help" || item.name == "config") return wrong("there is no such option");
+Status give(CLI::App& command, const Entry& entry) {
+  CLI::Option* option = command.get_option_no_throw("--" + entry.name);
+  if (!option) option = command.get_option_no_throw(entry.name);
+  if (!option || entry.name == "help" || entry.name == "config") return wrong(entry, "there is no such option");
   if (option->count() > 0) return Status::ok();  // the command line's
   try {
-    for (const std::string& input : item.inputs) {
-      if (option->get_expected_max() > 0) option->add_result(input);
-      if (option->get_expected_max() == 0 && input == "true") option->add_result(input);
-      if (option->get_expected_max() == 0 && input != "true" && input != "false")
-        return wrong("should be true or false");
+    for (const std::string& value : entry.values) {
+      if (option->get_expected_max() > 0) option->add_result(value);
+      if (option->get_expected_max() == 0 && value == "true") option->add_result(value);
+      if (option->get_expected_max() == 0 && value != "true" && value != "false")
+        return wrong(entry, "should be true or false");
     }
     if (option->count() > 0) option->run_callback();
   } catch (const CLI::Error& e) {
-    return wrong(e.what());
+    return wrong(entry, e.what());
   }
   return Status::ok();
 }
 
-Status take_limit(ServeArguments& a, const CLI::ConfigItem& item) {
-  const std::string value = item.inputs.size() == 1 ? item.inputs[0] : "";
-  return serve::set_limit(a.limits, item.name, value);
+// A number, truth value or text, as the command line would have it; none: it is something else.
+std::optional<std::string> text_of(const toml::node& node) {
+  if (const auto text = node.value_exact<std::string>()) return *text;
+  if (const auto number = node.value_exact<int64_t>()) return std::to_string(*number);
+  if (const auto truth = node.value_exact<bool>()) return *truth ? "true" : "false";
+  if (const auto number = node.value_exact<double>()) {
+    char digits[40];
+    return std::string(digits, std::to_chars(digits, digits + sizeof(digits), *number).ptr);
+  }
+  return std::nullopt;
 }
 
-std::filesystem::path path_in(const std::vector<CLI::ConfigItem>& section) {
+Result<Entry> entry_of(const std::string& tables, const toml::key& key, const toml::node& node) {
+  Entry entry{std::string(key.str()), tables + std::string(key.str()), key.source().begin.line, {}};
+  const auto* list = node.as_array();
+  const auto take = [&](const toml::node& value) {
+    const std::optional<std::string> text = text_of(value);
+    if (text) entry.values.push_back(*text);
+    return text.has_value();
+  };
+  const bool taken = list ? std::all_of(list->begin(), list->end(), take) : take(node);
+  if (!taken) return wrong(entry, "should be a text, a number, true, false, or a list of these");
+  return entry;
+}
+
+Result<std::vector<Entry>> entries_of(const std::string& tables, const toml::table& table) {
+  std::vector<Entry> entries;
+  for (const auto& [key, node] : table) {
+    Result<Entry> entry = entry_of(tables, key, node);
+    if (!entry.is_ok()) return entry.status();
+    entries.push_back(std::move(*entry));
+  }
+  return entries;
+}
+
+std::filesystem::path path_in(const std::vector<Entry>& section) {
   std::error_code none;
-  for (const CLI::ConfigItem& item : section)
-    if (item.name == "path" && item.inputs.size() == 1) return std::filesystem::weakly_canonical(item.inputs[0], none);
+  for (const Entry& entry : section)
+    if (entry.name == "path" && entry.values.size() == 1)
+      return std::filesystem::weakly_canonical(entry.values[0], none);
   return {};
 }
 
-std::map<std::string, std::vector<std::string>> options_in(const std::vector<CLI::ConfigItem>& section) {
+std::map<std::string, std::vector<std::string>> options_in(const std::vector<Entry>& section) {
   std::map<std::string, std::vector<std::string>> options;
-  for (const CLI::ConfigItem& item : section)
-    if (item.name != "path") options[item.name] = item.inputs;
+  for (const Entry& entry : section)
+    if (entry.name != "path") options[entry.name] = entry.values;
   return options;
+}
+
+Status take_limits(ServeArguments& a, const toml::table& table) {
+  const Result<std::vector<Entry>> entries = entries_of("limits.", table);
+  if (!entries.is_ok()) return entries.status();
+  for (const Entry& entry : *entries) {
+    const std::string value = entry.values.size() == 1 ? entry.values[0] : "";
+    if (const Status set = serve::set_limit(a.limits, entry.name, value); !set.is_ok())
+      return wrong(entry, set.message());
+  }
+  return Status::ok();
+}
+
+// [models.NAME]: a folder with options of its own.
+Status take_model(ServeArguments& a, const std::string& name, const std::vector<Entry>& entries) {
+  ServeArguments::Named& model = a.named.emplace_back();
+  static_cast<LoadArguments&>(model) = a;
+  model.name = name;
+  CLI::App options;
+  options.add_option("--path", model.model);
+  options.add_option("--draft", model.draft);
+  add_load_options(options, model);
+  for (const Entry& entry : entries) SITU_RETURN_IF_ERROR(give(options, entry));
+  if (!model.model.empty()) return Status::ok();
+  return Status::error(Code::kInvalidArgument, "models." + name + ": path: is not given");
+}
+
+Status take_models(ServeArguments& a, const toml::table& table) {
+  std::map<std::string, std::vector<Entry>> named;
+  for (const auto& [key, node] : table) {
+    const std::string name(key.str());
+    const auto* own = node.as_table();
+    if (!own)
+      return wrong({name, "models." + name, key.source().begin.line, {}}, "should be a table, [models." + name + "]");
+    Result<std::vector<Entry>> entries = entries_of("models." + name + ".", *own);
+    if (!entries.is_ok()) return entries.status();
+    SITU_RETURN_IF_ERROR(take_model(a, name, *entries));
+    // Names of one model, which is loaded once.
+    for (const auto& [other, its] : named)
+      if (path_in(its) == path_in(*entries) && options_in(its) != options_in(*entries))
+        return Status::error(Code::kInvalidArgument,
+                             "models." + other + " and models." + name + ": one path, but other options");
+    named[name] = std::move(*entries);
+  }
+  return Status::ok();
+}
+
+Status take_config(CLI::App& command, ServeArguments& a, const toml::table& root) {
+  // Options of the process first: models begin with them.
+  for (const auto& [key, node] : root) {
+    const std::string name(key.str());
+    const auto* table = node.as_table();
+    if (!table) {
+      const Result<Entry> entry = entry_of("", key, node);
+      if (!entry.is_ok()) return entry.status();
+      SITU_RETURN_IF_ERROR(give(command, *entry));
+    } else if (name == "limits") {
+      SITU_RETURN_IF_ERROR(take_limits(a, *table));
+    } else if (name != "models") {
+      const std::string inside = table->empty() ? name : name + "." + std::string(table->begin()->first.str());
+      return wrong({name, inside, key.source().begin.line, {}}, "there is no such section");
+    }
+  }
+  const auto* models = root["models"].as_table();
+  return models ? take_models(a, *models) : Status::ok();
 }
 
 }  // namespace
@@ -56,77 +167,48 @@ void add_serve_options(CLI::App& command, ServeArguments& a) {
   repeated(
       command.add_option("--alias", a.aliases, "A name of a model, which may be given here alone (may be repeated)"),
       "NAME=MODEL");
-  command.add_option("--host", a.host, "Address to listen at; others than this machine's own want keys (127.0.0.1)");
+  command.add_option("--host", a.host,
+                     "Address to listen at; others than this machine's own want keys (127.0.0.1 and ::1)");
   command.add_option("--port", a.port, "0: a free one (8080, or none beside --unix)")->check(CLI::Range(0, 65535));
   command.add_option("--unix", a.unix_path, "Unix socket to listen at")->type_name("PATH");
-  command.add_option("--api-key-file", a.api_key_file, "Keys that requests must show, a line each: KEY or NAME:KEY")
+  command
+      .add_option("--api-key-file", a.api_key_file,
+                  "Keys that requests must show, a line each: [NAME:]KEY [priority=N]")
       ->type_name("FILE");
   repeated(command.add_option("--allowed-host", a.allowed_hosts, "A name that Host may have beside addresses; *: any"),
            "NAME");
   repeated(command.add_option("--cors", a.cors, "An origin whose pages may ask; *: any"), "ORIGIN");
   command.add_option("--max-running", a.max_running, "Requests of a model in steps at most (64)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 16));
-  command.add_option("--queue", a.queue, "Requests that wait at most; beyond it 503 (128)")
+  command.add_option("--queue", a.queue, "Requests that wait at most; beyond it 429 (1000)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   command.add_option("--media-path", a.media_path, "Folder of images that requests may name by file:")
       ->type_name("DIR");
   command.add_option("--media-memory", a.media_memory, "Bytes of bodies, pixels and samples in flight (1GiB)");
   command.add_option("--drain", a.drain, "Seconds for what runs when the server is told to stop (30)")
       ->check(CLI::Range(0, 86400));
-  command.add_option("--config", a.config, "A file with these options, [limits] and [models.NAME]")->type_name("FILE");
+  command.add_option("--config", a.config, "A TOML file with these options, [limits] and [models.NAME]")
+      ->type_name("FILE");
   command.add_option("--log", a.log, "A line a request on standard error: text or json")
       ->check(CLI::IsMember({"text", "json"}));
+  command.add_flag(
+      "--share-prefixes", a.share_prefixes,
+      "Calls of different keys share kept beginnings of prompts: they are faster, and can tell what others asked");
   command.add_flag("--insecure", a.insecure, "Listen at any address without keys");
+  command.add_flag("--strict", a.strict, "Refuse names that no body knows, in place of ignoring them");
   command.add_option("--draft", a.draft, "A smaller model with the same tokens, which guesses");
   add_load_options(command, a);
   command.get_option("--memory")->description("Budget of all models for weights, arena and state, e.g. 2GiB");
 }
 
 Status read_config(CLI::App& command, ServeArguments& a) {
-  std::vector<CLI::ConfigItem> items;
-  if (std::error_code none; std::filesystem::is_directory(a.config, none))  // which reads like an empty file
-    return Status::error(Code::kInvalidArgument, a.config + ": is a folder");
-  try {
-    items = CLI::ConfigBase().from_file(a.config);
-  } catch (const CLI::Error& e) {
-    return Status::error(Code::kInvalidArgument, a.config + ": " + e.what());
-  }
-  std::map<std::string, std::vector<CLI::ConfigItem>> named;
-  for (const CLI::ConfigItem& item : items) {
-    if (item.name == "++" || item.name == "--") continue;  // a section begins or ends
-    Status taken;
-    if (item.parents.empty()) {
-      taken = give(command, item);
-    } else if (item.parents.size() == 1 && item.parents[0] == "limits") {
-      taken = take_limit(a, item);
-    } else if (item.parents.size() == 2 && item.parents[0] == "models") {
-      named[item.parents[1]].push_back(item);
-    } else {
-      taken = Status::error(Code::kInvalidArgument, item.fullname() + ": there is no such section");
-    }
-    if (!taken.is_ok()) return taken.with_context(a.config);
-  }
-  for (const auto& [name, own] : named) {
-    ServeArguments::Named& model = a.named.emplace_back();
-    static_cast<LoadArguments&>(model) = a;
-    model.name = name;
-    CLI::App options;
-    options.add_option("--path", model.model);
-    options.add_option("--draft", model.draft);
-    add_load_options(options, model);
-    for (const CLI::ConfigItem& item : own)
-      if (const Status given = give(options, item); !given.is_ok()) return given.with_context(a.config);
-    if (model.model.empty())
-      return Status::error(Code::kInvalidArgument, a.config + ": models." + name + ": path: is not given");
-    // Names of one model, which is loaded once.
-    for (const auto& [other, its] : named) {
-      if (other == name) break;
-      if (path_in(its) == path_in(own) && options_in(its) != options_in(own))
-        return Status::error(Code::kInvalidArgument,
-                             a.config + ": models." + other + " and models." + name + ": one path, but other options");
-    }
-  }
-  return Status::ok();
+  const Result<std::string> text = serve::text_of_file(a.config);
+  if (!text.is_ok()) return text.status();
+  const toml::parse_result parsed = toml::parse(*text);
+  if (parsed) return take_config(command, a, parsed.table()).with_context(a.config);
+  const toml::parse_error& error = parsed.error();
+  return Status::error(Code::kInvalidArgument, a.config + ": line " + std::to_string(error.source().begin.line) +
+                                                   " is no TOML: " + std::string(error.description()));
 }
 
 }  // namespace situ::cli

@@ -11,6 +11,7 @@
 
 #include "cli/commands.h"
 #include "cli/interrupts.h"
+#include "cli/models.h"
 #include "cli/subtitles.h"
 #include "cli/terminal.h"
 #include "pipelines/encoder_inputs.h"
@@ -287,6 +288,7 @@ int transcribe(TranscribeArguments a) {
   if (!tensors.is_ok()) return fail(tensors.status().message());
   LoadOptions load;
   if (const Status made = load_options(a, &load); !made.is_ok()) return fail(made.message());
+  if (const int code = find_model(a.model, load, "transcribe"); code != kDone) return code;
   Result<Model> loaded = Model::load(a.model, load);
   if (!loaded.is_ok()) return fail(loaded.status().message());
   if (!tensors->empty()) return transcribe_inputs(a, *loaded, *tensors);

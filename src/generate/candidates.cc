@@ -99,6 +99,7 @@ void Candidates::take_top_p(std::span<const float> scores, int64_t best, float t
     take(scores, 0, temperature);
     return keep_top_p(mass);
   }
+  if (mass <= 0) return take_best(scores);
   scores_ = scores;
   max_ = max;
   temperature_ = temperature;
@@ -122,7 +123,22 @@ void Candidates::take_top_p(std::span<const float> scores, int64_t best, float t
   keep_mass(mass, to_weight, 0, sure);
 }
 
+// Of equal ones that with the largest id, as where others are ranked. By scores: a temperature rounds different ones to
+// the same number.
+void Candidates::take_best(std::span<const float> scores) {
+  size_t best = 0;
+  for (size_t id = 1; id < scores.size(); ++id)
+    if (scores[id] >= scores[best]) best = id;
+  scores_ = scores;
+  max_ = scores[best];
+  make_room(scores.size() + kAboveSlack);
+  ids_.assign(1, static_cast<uint32_t>(best));
+  weights_.assign(1, 1.0f);
+}
+
 void Candidates::keep_top_p(double mass) {
+  if (ids_.empty()) return;
+  if (mass <= 0) return take_best(scores_);
   const double all = total();
   // All that are this improbable come to less than 1 - mass together: they need no ranking.
   keep_mass(mass, all, 0.5 * (1 - mass) * all / static_cast<double>(ids_.size()), kInfinity);

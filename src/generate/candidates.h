@@ -27,7 +27,8 @@ class Candidates {
   // 0 for tokens that are none. Looks through all.
   double probability(int64_t id) const;
 
-  // Keeps the most probable that come to `mass` together, in [0, 1]; at least one. Source: TopPLogitsWarper; nucleus
+  // Keeps the most probable that come to `mass` together, in [0, 1]; at least one, and with a mass of 0 the one with
+  // the largest score. Called before the other two. Source: TopPLogitsWarper; nucleus
   // sampling, Holtzman et al. 2019.
   void keep_top_p(double mass);
   // Keeps those at least `ratio` times as probable as the most probable one, in [0, 1]. Source: MinPLogitsWarper.
@@ -47,8 +48,10 @@ class Candidates {
   float exponent(size_t i) const;
   Ranked ranked(size_t i) const;
   double total() const;
-  // Leaves those whose number is wanted.
   void make_room(size_t most);
+  // The one with the largest score alone, which is above -infinity.
+  void take_best(std::span<const float> scores);
+  // Leaves those whose number is wanted.
   template <typename Wanted>
   void keep_those(Wanted wanted);
   void keep_mass(double mass, double all, double negligible, float sure);

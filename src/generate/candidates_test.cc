@@ -108,6 +108,28 @@ TEST(Candidates, AreThoseOfTransformers) {
   }
 }
 
+// Also where scores are flat, by themselves or by the temperature, and a thousandth of the sum is more than any share.
+TEST(Candidates, NoMassIsTheBest) {
+  Candidates candidates;
+  for (const size_t count : {3, 5000})
+    for (const float temperature : {0.5f, 100.0f, 1e35f})
+      for (const bool flat : {true, false}) {
+        SCOPED_TRACE(std::to_string(count) + " " + std::to_string(temperature) + " " + std::to_string(flat));
+        std::vector<float> scores(count, 1.0f);
+        const size_t best = flat ? count - 1 : count / 2;
+        if (!flat) scores[best] = 1.001f;
+        const int64_t first = std::max_element(scores.begin(), scores.end()) - scores.begin();
+        candidates.take_top_p(scores, first, temperature, 0);
+        ASSERT_FALSE(candidates.empty());
+        EXPECT_EQ(candidates.draw(1, 1), static_cast<int64_t>(best));
+        for (const int64_t top_k : {0, 2}) {
+          candidates.take(scores, top_k, temperature);
+          candidates.keep_top_p(0);
+          EXPECT_EQ(candidates.probability(static_cast<int64_t>(best)), 1);
+        }
+      }
+}
+
 TEST(Candidates, DrawByTheirShares) {
   Candidates candidates;
   candidates.take(std::vector<float>{-kInfinity, std::log(2.0f), -kInfinity, std::log(6.0f), 0}, 0,

@@ -28,6 +28,18 @@ bool climbs_out(const fs::path& relative) {
   return false;
 }
 
+// The cache that holds CACHE/models--ORG--REPO/snapshots/COMMIT, where a canonical folder is that or below it; else "".
+// Caches of the Hugging Face hub keep a model's files as links, into blobs/ beside snapshots/ or into a store that all
+// repositories share.
+fs::path cache_of(const fs::path& folder) {
+  for (fs::path at = folder; at.has_relative_path(); at = at.parent_path()) {
+    const fs::path snapshots = at.parent_path(), repository = snapshots.parent_path();
+    if (snapshots.filename() == "snapshots" && repository.filename().string().starts_with("models--"))
+      return repository.parent_path();
+  }
+  return {};
+}
+
 fs::path folder_of(const fs::path& file) { return file.has_parent_path() ? file.parent_path() : fs::path("."); }
 
 }  // namespace
@@ -48,6 +60,7 @@ fs::path ExternalFiles::locate(std::string_view location) const {
   if (error) throw ImportError("folder of '" + model_path_.string() + "': " + error.message());
   const fs::path real_folder = folder_of(fs::weakly_canonical(model_path_, error));
   if (error) throw ImportError("'" + model_path_.string() + "': " + error.message());
+  const fs::path cache = cache_of(folder);
   // A '..' behind a link leads up from the link's target: where it leads is looked at too, not only the end of the way.
   fs::path so_far = folder_of(model_path_), file;
   for (auto part = relative.begin(); part != relative.end();) {
@@ -56,7 +69,7 @@ fs::path ExternalFiles::locate(std::string_view location) const {
     if (++part != relative.end() && !up) continue;
     file = fs::weakly_canonical(so_far, error);
     if (error) throw ImportError("external data file '" + shown + "': " + error.message());
-    if (!is_inside(file, folder) && !is_inside(file, real_folder))
+    if (!is_inside(file, folder) && !is_inside(file, real_folder) && (cache.empty() || !is_inside(file, cache)))
       throw ImportError("external data location '" + shown + "' leads to '" + file.string() +
                         "', outside of the model's folder '" + folder.string() + "'");
   }

@@ -19,7 +19,8 @@ class ExternalFiles {
 
   // Maps `location`, a path relative to the model's folder. Refuses absolute paths, NUL, and what
   // leads outside of the folder, by ".." or by links (that of the model's path, or that of the file it links to: caches
-  // such as the Hugging Face hub's keep a model's files as links into one folder of blobs). Throws ImportError.
+  // such as the Hugging Face hub's keep a model's files as links into one folder of blobs); from a snapshot of such a
+  // cache a link may lead anywhere below the cache. Throws ImportError.
   std::shared_ptr<const MappedFile> map(std::string_view location);
 
   const std::vector<std::shared_ptr<const MappedFile>>& files() const { return files_; }

@@ -1,4 +1,5 @@
 // Weights in files beside the model.
+#include "onnx/external_names.h"
 #include "onnx/test_model.h"
 
 namespace situ::onnx::test {
@@ -122,6 +123,47 @@ TEST_F(ExternalData, LinksIntoTheFolderOfTheLinkedModel) {
   fs::create_symlink("../../blobs/bb", snapshot / "w");
   const Result<ImportedModel> m = import_onnx(snapshot / "model.onnx");
   EXPECT_TRUE(m.is_ok()) << m.status().message();
+}
+
+TEST_F(ExternalData, LinksOfASnapshotLeadAnywhereBelowItsCache) {
+  // CACHE/models--a--b/snapshots/COMMIT/w -> CACHE/models--a--b/blobs/bb -> CACHE/blobs/cc/digest, and below a folder.
+  const fs::path cache = folder_.path() / "cache", repository = cache / "models--a--b", other = cache / "elsewhere/b",
+                 snapshot = repository / "snapshots/1", inner = snapshot / "onnx";
+  for (const fs::path& f : {cache / "blobs/cc", repository / "blobs", inner, other / "snapshots/1"})
+    fs::create_directories(f);
+  folder_.write("cache/blobs/cc/digest", raw<float>({1, 2}));
+  folder_.write("outside", raw<float>({1, 2}));
+  GraphText g;
+  g.initializers = {external_tensor("w", DType::kF32, {2}, {{"location", "w"}})};
+  folder_.write("cache/models--a--b/blobs/aa", model(g.bytes()));
+  folder_.write("cache/elsewhere/b/snapshots/1/model.onnx", model(g.bytes()));
+  fs::create_symlink("../../blobs/cc/digest", repository / "blobs/bb");
+  for (const fs::path& at : {snapshot, inner}) {
+    fs::create_symlink(repository / "blobs/aa", at / "model.onnx");
+    fs::create_symlink(repository / "blobs/bb", at / "w");
+    const Result<ImportedModel> m = import_onnx(at / "model.onnx");
+    EXPECT_TRUE(m.is_ok()) << m.status().message();
+    fs::remove(at / "w");
+    fs::create_symlink(folder_.path() / "outside", at / "w");
+    expect_refused(import_onnx(at / "model.onnx"), {"'w'", "outside of the model's folder"});
+  }
+  // A folder that only ends like a snapshot has no cache.
+  fs::create_symlink(cache / "blobs/cc/digest", other / "snapshots/1/w");
+  expect_refused(import_onnx(other / "snapshots/1/model.onnx"), {"'w'", "outside of the model's folder"});
+}
+
+TEST_F(ExternalData, NamesAreReadWithoutTheFiles) {
+  GraphText g;
+  g.initializers = {external_tensor("a", DType::kF32, {2}, {{"location", "model.onnx_data"}, {"offset", "8"}}),
+                    external_tensor("b", DType::kF32, {2}, {{"length", "8"}, {"location", "../b"}})};
+  g.nodes = {node("Constant", {}, {"c"},
+                  {tensor_attribute("value", external_tensor("", DType::kU8, {3}, {{"location", "c/d"}}))})};
+  const Result<std::set<std::string>> names = external_names(folder_.write("model.onnx", model(g.bytes())));
+  ASSERT_TRUE(names.is_ok()) << names.status().message();
+  EXPECT_EQ(*names, (std::set<std::string>{"../b", "c/d", "model.onnx_data"}));
+  const Result<std::set<std::string>> none = external_names(folder_.write("bad.onnx", "no model at all"));
+  ASSERT_FALSE(none.is_ok());
+  EXPECT_NE(none.status().message().find("bad.onnx"), std::string::npos);
 }
 
 }  // namespace

@@ -6,13 +6,14 @@
 #include "base/assign.h"
 #include "text/json_file.h"
 #include "text/mark.h"
+#include "text/ordered_json.h"
 
 namespace situ {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr int64_t kMostKeys = 2048;  // of one object: each is compared with those before it
+constexpr int64_t kMostKeys = 2048;  // of one object: templates search them one by one
 
 // Every text of a message but for the names of roles and of parts' types.
 Status break_texts(const FolderTokenizer& tokenizer, char32_t mark, OrderedJson& value, bool* any) {
@@ -30,6 +31,16 @@ Status break_texts(const FolderTokenizer& tokenizer, char32_t mark, OrderedJson&
   return Status::ok();
 }
 
+Result<OrderedJson> parse_option(const std::string& text, const char* what, bool list) {
+  SITU_RETURN_IF_ERROR(check_json(text, what, kMostKeys).or_code(Code::kInvalidArgument));
+  std::variant<OrderedJson, JsonFault> read = parse_ordered(text);
+  OrderedJson json = std::holds_alternative<OrderedJson>(read) ? std::move(std::get<OrderedJson>(read))
+                                                               : OrderedJson(OrderedJson::value_t::discarded);
+  if (list ? json.is_array() : json.is_object()) return json;
+  return Status::error(Code::kInvalidArgument, std::string(what) + " should be a JSON " + (list ? "list" : "object") +
+                                                   ", is " + std::string(json.type_name()));
+}
+
 Status check_texts(const Message& m) {
   const auto check = [](const std::string& text, const std::string& what) {
     return check_utf8(text, what).or_code(Code::kInvalidArgument);
@@ -44,15 +55,19 @@ Status check_texts(const Message& m) {
     SITU_RETURN_IF_ERROR(check(text, "a field of the " + m.role + " message"));
   for (const ToolCall& c : m.tool_calls)
     for (const std::string& text : {c.id, c.name, c.arguments_json}) SITU_RETURN_IF_ERROR(check(text, "a tool call"));
-  return Status::ok();
+  if (m.more_json.empty()) return Status::ok();
+  return parse_option(m.more_json, "more_json of a message", false).is_ok()
+             ? Status::ok()
+             : Status::error(Code::kInvalidArgument, "more_json of the " + m.role + " message should be a JSON object");
 }
 
 // What the template gets of a call's arguments is an object, as transformers documents it, not the text of one.
 OrderedJson arguments_of(const ToolCall& call) {
   const std::string& text = call.arguments_json;
   if (text.empty() || !check_json(text, "arguments", kMostKeys).is_ok()) return text;
-  OrderedJson json = OrderedJson::parse(text, nullptr, false);
-  return json.is_object() ? json : OrderedJson(text);
+  std::variant<OrderedJson, JsonFault> json = parse_ordered(text);
+  const bool object = std::holds_alternative<OrderedJson>(json) && std::get<OrderedJson>(json).is_object();
+  return object ? std::move(std::get<OrderedJson>(json)) : OrderedJson(text);
 }
 
 // A text, or parts; in which neighbouring texts are one. `lists`: parts in any case, as templates of models with
@@ -92,6 +107,11 @@ OrderedJson json_of(const Message& m, bool lists, const std::string& sound) {
     call["function"] = {{"name", c.name}, {"arguments", arguments_of(c)}};
     turn["tool_calls"].push_back(std::move(call));
   }
+  if (!m.more_json.empty()) {
+    const std::variant<OrderedJson, JsonFault> more = parse_ordered(m.more_json);  // check_texts() has looked
+    for (const auto& [key, value] : std::get<OrderedJson>(more).items())
+      if (!turn.contains(key)) turn[key] = value;
+  }
   return turn;
 }
 
@@ -99,14 +119,6 @@ bool has(std::span<const Message> messages, Part::Kind kind) {
   return std::any_of(messages.begin(), messages.end(), [&](const Message& m) {
     return std::any_of(m.parts.begin(), m.parts.end(), [&](const Part& p) { return p.kind == kind; });
   });
-}
-
-Result<OrderedJson> parse_option(const std::string& text, const char* what, bool list) {
-  SITU_RETURN_IF_ERROR(check_json(text, what, kMostKeys).or_code(Code::kInvalidArgument));
-  OrderedJson json = OrderedJson::parse(text, nullptr, false);
-  if (list ? json.is_array() : json.is_object()) return json;
-  return Status::error(Code::kInvalidArgument, std::string(what) + " should be a JSON " + (list ? "list" : "object") +
-                                                   ", is " + std::string(json.type_name()));
 }
 
 // Variables of the template but for messages.
@@ -182,8 +194,8 @@ Result<PromptText> render_conversation(const FolderTokenizer& tokenizer, std::sp
 }
 
 // The template writes the special tokens itself.
-Result<std::vector<int64_t>> encode_prompt(const FolderTokenizer& tokenizer, const PromptText& prompt) {
-  Result<std::vector<int64_t>> ids = tokenizer.encode(prompt.text, !prompt.templated, prompt.mark);
+Result<std::vector<int64_t>> encode_prompt(const FolderTokenizer& tokenizer, const PromptText& prompt, int64_t most) {
+  Result<std::vector<int64_t>> ids = tokenizer.encode(prompt.text, !prompt.templated, prompt.mark, most);
   if (!ids.is_ok()) return ids.status().or_code(Code::kInvalidArgument);
   return ids;
 }

@@ -23,6 +23,8 @@ struct PromptText {
 // `tokenizer` has a chat template. Errors: a text that is not UTF-8; JSON that is none; the template's own.
 Result<PromptText> render_conversation(const FolderTokenizer& tokenizer, std::span<const Message> messages,
                                        const ChatOptions& options);
-Result<std::vector<int64_t>> encode_prompt(const FolderTokenizer& tokenizer, const PromptText& prompt);
+// `most`: see FolderTokenizer::encode.
+Result<std::vector<int64_t>> encode_prompt(const FolderTokenizer& tokenizer, const PromptText& prompt,
+                                           int64_t most = 0);
 
 }  // namespace situ

@@ -2,6 +2,8 @@
 #include "base/assign.h"
 #include "base/out_of_memory.h"
 #include "pipelines/llm.h"
+#include "requests/text_decoding.h"
+#include "text/stop.h"
 
 namespace situ {
 
@@ -24,7 +26,23 @@ Result<Embedder*> Model::Impl::embeds() {
   SITU_RETURN_IF_ERROR(assign(
       &embedder, Embedder::create(folder, files.decoder, text(), loaded, Internals::of(*runtime).pool, purpose.dry)));
   if (!generates()) other_ledger = &embedder->encoder().ledger();
+  text_encoder = &embedder->encoder();
+  embedder->run_texts = [this](std::span<const TextTokens> some, const TextEncoder::RowsOf& each) {
+    return run_texts(some, each);
+  };
   return embedder.get();
+}
+
+// Waits for a request; whoever waits may be gone meanwhile.
+Status Model::Impl::run_texts(std::span<const TextTokens> some, const TextEncoder::RowsOf& each) {
+  constexpr std::chrono::milliseconds kLook{20};
+  SITU_RETURN_IF_ERROR(text_encoder->check(some));
+  Result<std::shared_ptr<Job>> job =
+      scheduler->submit(std::make_unique<TextDecoding>(*this, some, each), {.follows_flag = true});
+  if (!job.is_ok()) return job.status();
+  while (!(*job)->wait(kLook))
+    if (StopOfThread::asked()) (*job)->cancel();
+  return (*job)->result().status();
 }
 
 Status Model::Impl::load_embedder() {
@@ -39,15 +57,38 @@ Result<Embeddings> Model::embed(std::span<const std::string> texts, const EmbedO
   return impl_->embedded([&](Embedder& e) { return e.embed(texts, options); });
 }
 
-Result<Embeddings> Model::embed(std::span<const std::vector<int64_t>> ids) const {
-  return impl_->embedded([&](Embedder& e) { return e.embed(ids); });
+Result<Embeddings> Model::embed(std::span<const std::vector<int64_t>> ids, const EmbedOptions& options) const {
+  return impl_->embedded([&](Embedder& e) { return e.embed(ids, options); });
 }
 
-Result<PairScores> Model::score(std::span<const TextPair> pairs) const {
-  return impl_->embedded([&](Embedder& e) { return e.score(pairs); });
+Result<LogitScorer*> Model::Impl::scores_by_logits() {
+  return between_steps([&] {
+    return or_out_of_memory([&]() -> Result<LogitScorer*> {
+      if (!logit_scorer)
+        SITU_RETURN_IF_ERROR(assign(&logit_scorer, LogitScorer::create(folder, text(), context_length, vocabulary)));
+      return logit_scorer.get();
+    });
+  });
+}
+
+Result<PairScores> Model::score(std::span<const TextPair> pairs, const EmbedOptions& options) const {
+  if (!generates()) return impl_->embedded([&](Embedder& e) { return e.score(pairs, options); });
+  const Result<LogitScorer*> scorer = impl_->scores_by_logits();
+  if (!scorer.is_ok()) return scorer.status();
+  std::optional<Session> session;  // of the pair whose logits are read
+  return or_out_of_memory([&] {
+    return (*scorer)->score(pairs, options, [&](std::span<const int64_t> ids) -> Result<std::span<const float>> {
+      Result<Session> fresh = impl_->new_session();
+      if (!fresh.is_ok()) return fresh.status();
+      session.emplace(std::move(*fresh));
+      return session->step(ids);
+    });
+  });
 }
 
 bool Model::generates() const { return impl_->generates(); }
-bool Model::scores_pairs() const { return !generates() && impl_->embedder->scores_pairs(); }
+bool Model::scores_pairs() const {
+  return generates() ? scores_by_logits(impl_->folder.modules) : impl_->embedder->scores_pairs();
+}
 
 }  // namespace situ

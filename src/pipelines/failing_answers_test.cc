@@ -1,8 +1,11 @@
 // Answers that end in an error: what there is of them stays, alone, in company, of beams.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <limits>
+#include <stdexcept>
+#include <thread>
 
 #include "onnx/test_model.h"
 #include "runtime/compile.h"
@@ -160,6 +163,51 @@ TEST(FailingAnswers, InAListLeaveTheOthers) {
       const Status none = model.generate(std::vector<Ids>{prompts[3], prompts[3]}, tokens(20), nullptr).status();
       EXPECT_NE(none.message().find(reason), std::string::npos) << none.message();
     }
+}
+
+TEST(Callbacks, WhatTheyThrowIsOfTheirOwnCall) {
+  Model model = load(chain());
+  const auto throws = [](const Event&) -> bool { throw std::range_error("mine"); };
+  EXPECT_THROW(static_cast<void>(model.generate(Prompt(Ids{0}), tokens(20), throws)), std::range_error);
+  const auto of_the_second = [](size_t prompt, const Event&) -> bool {
+    if (prompt == 1) throw std::range_error("mine");
+    return true;
+  };
+  const std::vector<Ids> prompts = {{0}, {1}};
+  EXPECT_THROW(static_cast<void>(model.generate(prompts, tokens(20), of_the_second)), std::range_error);
+  // Those of a ticket are called by the thread that steps: the request fails, and no other one.
+  Result<Ticket> other = model.submit({Prompt(Ids{0}), tokens(30)}),
+                 ticket = model.submit({Prompt(Ids{1}), tokens(30)});
+  ASSERT_TRUE(other.is_ok() && ticket.is_ok());
+  bool at_once = false;  // something was there: it is called by this thread
+  try {
+    ticket->on_ready([] { throw std::range_error("mine"); });
+  } catch (const std::range_error&) {
+    at_once = true;
+  }
+  const Result<Generation> failed = ticket->result(), whole = other->result();
+  EXPECT_TRUE(at_once || !failed.is_ok());
+  if (!failed.is_ok()) EXPECT_NE(failed.status().message().find("on_ready threw: mine"), std::string::npos);
+  ASSERT_TRUE(whole.is_ok());
+  EXPECT_EQ(whole->output_ids.size(), 30U);
+  EXPECT_TRUE(model.generate(Prompt(Ids{0}), tokens(3), EventCallback()).is_ok());
+}
+
+TEST(Callbacks, AFlagEndsTheCallsOfItsThread) {
+  Model model = load(chain());
+  const auto flag = std::make_shared<std::atomic<bool>>(true);
+  {
+    const CallsOfThread ended(flag);
+    const Result<Generation> mine = model.generate(Prompt(Ids{0}), tokens(30), EventCallback());
+    ASSERT_TRUE(mine.is_ok());
+    EXPECT_EQ(mine->finish_reason, FinishReason::kCancelled);
+    std::thread([&] {
+      const Result<Generation> others = model.generate(Prompt(Ids{0}), tokens(30), EventCallback());
+      ASSERT_TRUE(others.is_ok());
+      EXPECT_EQ(others->output_ids.size(), 30U);
+    }).join();
+  }
+  EXPECT_EQ(model.generate(Prompt(Ids{0}), tokens(30), EventCallback())->output_ids.size(), 30U);
 }
 
 TEST(FailingAnswers, WrongPromptsAreSaidBeforeAnybodyIsAnswered) {

@@ -20,17 +20,17 @@ Result<std::optional<Grammar>> GrammarCache::get(const GenerateOptions& options,
   for (const Source& s : sources) {
     if (!s.text) continue;
     if (wanted)
-      return Status::error(Code::kInvalidArgument,
-                           std::string(wanted->name) + " and " + s.name + ": an answer has one grammar");
+      return Status::wrong_option(s.name, std::string(wanted->name) + " and " + s.name + ": an answer has one grammar");
     wanted = &s;
   }
   if (!wanted) return std::optional<Grammar>();
   if (!tokenizer)
     return Status::error(Code::kNotFound, std::string(wanted->name) +
-                                              ": the model has no tokenizer.json, which says what its tokens spell");
+                                              ": the model has no tokenizer.json, which says what its tokens spell")
+        .or_option(wanted->name);
   const auto fork = [&](const Grammar& grammar) -> Result<std::optional<Grammar>> {
     Result<Grammar> own = grammar.fork();
-    if (!own.is_ok()) return own.status().with_context(wanted->name);
+    if (!own.is_ok()) return own.status().with_context(wanted->name).or_option(wanted->name);
     return std::optional<Grammar>(std::move(*own));
   };
   {
@@ -44,7 +44,7 @@ Result<std::optional<Grammar>> GrammarCache::get(const GenerateOptions& options,
     }
   }
   Result<Grammar> grammar = Grammar::compile(*tokenizer, wanted->kind, *wanted->text, vocabulary);
-  if (!grammar.is_ok()) return grammar.status().with_context(wanted->name);
+  if (!grammar.is_ok()) return grammar.status().with_context(wanted->name).or_option(wanted->name);
   Result<std::optional<Grammar>> own = fork(*grammar);
   const std::lock_guard held(mutex_);
   entries_.push_front({wanted->kind, *wanted->text, std::move(*grammar)});

@@ -72,15 +72,25 @@ bool there(const fs::path& path) {
 
 std::string graph_of(const fs::path& file) { return graph_and_variant(file).first; }
 
+std::string variant_of(const fs::path& file) { return graph_and_variant(file).second; }
+
 GraphFiles::GraphFiles(const fs::path& folder, VariantChoice choice) : folder_(folder), choice_(std::move(choice)) {
   for (const fs::path& place : {folder, folder / "onnx"}) {
     std::error_code error;
-    for (fs::directory_iterator it(place, error), end; !error && it != end; it.increment(error)) {
-      if (it->path().extension() != ".onnx") continue;
-      const auto [graph, variant] = graph_and_variant(it->path());
-      files_[graph][variant].push_back(it->path());
-    }
+    for (fs::directory_iterator it(place, error), end; !error && it != end; it.increment(error)) add(it->path());
   }
+}
+
+GraphFiles::GraphFiles(const fs::path& shown, const std::vector<std::string>& names, VariantChoice choice)
+    : folder_(shown), choice_(std::move(choice)) {
+  for (const std::string& name : names)
+    if (const fs::path parent = fs::path(name).parent_path(); parent.empty() || parent == "onnx") add(name);
+}
+
+void GraphFiles::add(const fs::path& file) {
+  if (file.extension() != ".onnx") return;
+  const auto [graph, variant] = graph_and_variant(file);
+  files_[graph][variant].push_back(file);
 }
 
 std::vector<std::string> GraphFiles::others(const fs::path& file) const {

@@ -16,6 +16,9 @@ extern const std::vector<std::string> kVariants;
 // "onnx/model_q4.onnx" -> "model".
 std::string graph_of(const std::filesystem::path& file);
 
+// "onnx/model_q4.onnx" -> "q4", "onnx/model.onnx" -> "fp32".
+std::string variant_of(const std::filesystem::path& file);
+
 // Whether a file has that name, a link to nothing too.
 bool there(const std::filesystem::path& path);
 
@@ -38,6 +41,8 @@ class GraphFiles {
  public:
   // Looks into `folder` and `folder`/onnx, which are equal places.
   GraphFiles(const std::filesystem::path& folder, VariantChoice choice);
+  // Of a folder that is not here: `names` are paths in it, `shown` is what errors call it.
+  GraphFiles(const std::filesystem::path& shown, const std::vector<std::string>& names, VariantChoice choice);
 
   bool has(const std::string& graph) const { return files_.count(graph) != 0; }
   // The file of a graph: the variant that is asked for, else that without suffix, else the only one. Errors: none, or
@@ -51,6 +56,8 @@ class GraphFiles {
   const std::map<std::string, std::map<std::string, std::vector<std::filesystem::path>>>& all() const { return files_; }
 
  private:
+  void add(const std::filesystem::path& file);
+
   std::filesystem::path folder_;
   VariantChoice choice_;
   std::map<std::string, std::map<std::string, std::vector<std::filesystem::path>>> files_;  // graph -> variant -> where

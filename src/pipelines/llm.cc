@@ -483,7 +483,7 @@ class SessionOpening : public Errand {
  public:
   SessionOpening(Served& served, Start start) : Errand(served), start_(std::move(start)), strand_(served) {}
 
-  int64_t tokens_to_begin() const override { return 0; }
+  int64_t tokens_to_feed() const override { return 0; }
   int64_t source_rows() const override { return std::ssize(start_.source_ids); }
   Result<bool> begin(Clock::time_point until, Figures&) override {
     const Result<bool> done = strand_.encode(start_, until, nullptr);
@@ -529,6 +529,10 @@ void Model::interrupt_when(const std::atomic<bool>* flag) const {
   impl_->interrupt = flag;
   if (impl_->texts->loaded) impl_->texts->loaded->interrupt_when(flag);
 }
+
+CallsOfThread::CallsOfThread(std::shared_ptr<const std::atomic<bool>> flag)
+    : former_(std::exchange(thread_flag(), std::move(flag))) {}
+CallsOfThread::~CallsOfThread() { thread_flag() = std::move(former_); }
 
 const Tokenizer& Model::tokenizer() const { return *impl_->public_tokenizer; }
 

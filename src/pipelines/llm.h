@@ -7,6 +7,7 @@
 #include "base/out_of_memory.h"
 #include "pipelines/embedder.h"
 #include "pipelines/grammar_cache.h"
+#include "pipelines/logit_scorer.h"
 #include "pipelines/model_folder.h"
 #include "pipelines/public_tokenizer.h"
 #include "requests/runtime.h"
@@ -49,7 +50,8 @@ struct Model::Impl : Served, std::enable_shared_from_this<Model::Impl> {
   int64_t source_vocabulary = 0;              // rows of the table that the encoder's ids index; 0: not known
   // Refers to folder, files and tokenizer. Of a model that generates: made when embeddings are first asked for.
   std::unique_ptr<Embedder> embedder;
-  LoadOptions loaded;  // as Model::load was asked
+  std::unique_ptr<LogitScorer> logit_scorer;  // the same, of scores
+  LoadOptions loaded;                         // as Model::load was asked
   double load_ms = 0;
   GrammarCache grammars;
 
@@ -59,7 +61,7 @@ struct Model::Impl : Served, std::enable_shared_from_this<Model::Impl> {
   // Work that touches the state of sequences, by the scheduler's thread between two steps. The model's flag ends it.
   template <typename Work>
   auto between_steps(Work&& work) {
-    return scheduler->call(std::forward<Work>(work), interrupt.load());
+    return scheduler->call(std::forward<Work>(work), thread_flag_or(interrupt));
   }
   // Waits for a decoding; the model's flag cancels it.
   Result<Generation> wait_for(std::unique_ptr<Decoding> decoding) const;
@@ -68,15 +70,16 @@ struct Model::Impl : Served, std::enable_shared_from_this<Model::Impl> {
   // The error of a model that gives embeddings alone.
   Status check_generates() const;
   Result<Embedder*> embeds();
-  // What `work` makes of the embedder, between two steps.
+  Result<LogitScorer*> scores_by_logits();
+  Status run_texts(std::span<const TextTokens> some, const TextEncoder::RowsOf& each);
+  // What `work` makes of the embedder, by the caller's thread; steps of its encoder are the scheduler's.
   template <typename Work>
   auto embedded(Work&& work) -> decltype(work(std::declval<Embedder&>())) {
     using Made = decltype(work(std::declval<Embedder&>()));
-    return between_steps([&] {
-      return or_out_of_memory([&]() -> Made {
-        const Result<Embedder*> made = embeds();
-        return made.is_ok() ? work(**made) : Made(made.status());
-      });
+    return or_out_of_memory([&]() -> Made {
+      const auto make = [&] { return or_out_of_memory([&] { return embeds(); }); };
+      const Result<Embedder*> made = generates() ? between_steps(make) : make();
+      return made.is_ok() ? work(**made) : Made(made.status());
     });
   }
   Status load_embedder();

@@ -45,6 +45,8 @@ ModelFacts Model::facts() const {
   if (!impl_->generates()) f.threads = impl_->embedder->encoder().threads();
   f.vocabulary = impl_->vocabulary;
   f.context_length = impl_->context_length;
+  const Embedder* const embedder = impl_->between_steps([&] { return impl_->embedder.get(); });
+  if (embedder && !embedder->scores_pairs()) f.embedding_size = embedder->size();
   f.weight_bytes = impl_->files.weight_bytes();
   f.load_ms = impl_->load_ms;
   if (impl_->in_place) {

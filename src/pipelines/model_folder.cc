@@ -1,7 +1,6 @@
 #include "pipelines/model_folder.h"
 
 #include "base/assign.h"
-#include "pipelines/graph_files.h"
 #include "pipelines/sentence_files.h"
 
 #include <algorithm>
@@ -254,6 +253,8 @@ Status find_media_model(const GraphFiles& files, ModelFolder* m) {
   return put(files, files.has("decoder_model_merged") ? "decoder_model_merged" : "decoder_model", &m->model_file);
 }
 
+}  // namespace
+
 Status find_model_file(const GraphFiles& files, ModelFolder* m) {
   const bool decoder = files.has("decoder_model_merged") || files.has("decoder_model");
   if (files.has("embed_tokens") && decoder) return find_media_model(files, m);
@@ -279,8 +280,6 @@ Status find_model_file(const GraphFiles& files, ModelFolder* m) {
                          m->folder.string() + ": which of these should run? Name one: " + names);
   return Status::error(Code::kNotFound, m->folder.string() + ": no .onnx file in this folder");
 }
-
-}  // namespace
 
 Result<ModelFolder> open_model_folder(const fs::path& path, const std::vector<std::string>& variants) {
   std::error_code error;

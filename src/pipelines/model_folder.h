@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "passes/pass.h"
 #include "pipelines/generation_config.h"
+#include "pipelines/graph_files.h"
 
 namespace situ {
 
@@ -49,5 +50,8 @@ struct ModelFolder {
 // onnxruntime-genai or Optimum layout, or a .onnx file. Reads genai_config.json, config.json and generation_config.json
 // where they are there. Errors name the file and the field.
 Result<ModelFolder> open_model_folder(const std::filesystem::path& path, const std::vector<std::string>& variants = {});
+
+// Which of `files` are the graphs of `folder`, which has its name for errors, where no genai_config.json says it.
+Status find_model_file(const GraphFiles& files, ModelFolder* folder);
 
 }  // namespace situ

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/assign.h"
+#include "base/context_words.h"
 #include "pipelines/conversation.h"
 #include "pipelines/media.h"
 #include "text/mark.h"
@@ -119,9 +120,7 @@ class PromptReader {
       if (has_places())
         return Status::error(Code::kInvalidArgument,
                              "a text with images or sounds has special tokens: parse_special is true");
-      Result<std::vector<int64_t>> ids = m_.text()->encode_plain(words.text, true);
-      if (!ids.is_ok()) return ids.status().or_code(Code::kInvalidArgument);
-      return ids;
+      return tokens_of(words, [&](int64_t most) { return m_.text()->encode_plain(words.text, true, most); });
     }
     return encode(std::move(words));
   }
@@ -148,7 +147,10 @@ class PromptReader {
     if (read_sounds_) {
       SITU_RETURN_IF_ERROR(assign(&words.text, read_sounds_->expand(words.text)));
     }
-    if (!read_images_ || read_images_->processor.prompt().placeholder.empty()) return encode_prompt(*m_.text(), words);
+    const auto encoded = [&] {
+      return tokens_of(words, [&](int64_t most) { return encode_prompt(*m_.text(), words, most); });
+    };
+    if (!read_images_ || read_images_->processor.prompt().placeholder.empty()) return encoded();
     std::string begin;
     const std::map<std::string, std::string>& special = m_.text()->config().special_tokens;
     if (const auto bos = special.find("bos_token");
@@ -157,7 +159,26 @@ class PromptReader {
     SITU_RETURN_IF_ERROR(
         assign(&words.text, read_images_->processor.expand(words.text, read_images_->processed.images, begin)));
     words.templated = words.templated || !begin.empty();  // images that come first write the special tokens themselves
-    return encode_prompt(*m_.text(), words);
+    return encoded();
+  }
+
+  // What `encode` gives of so many tokens at most. A long text that cannot fit the context is not tokenised, or not to
+  // its end.
+  template <typename Encode>
+  Result<std::vector<int64_t>> tokens_of(const PromptText& words, const Encode& encode) const {
+    constexpr size_t kLong = 64 << 10;
+    const auto too_long = [&](int64_t context) {
+      return Status::error(Code::kContextExceeded, m_.file + ": " + context_words(context, context + 1, true));
+    };
+    const int64_t most = m_.has_encoder() || words.text.size() <= kLong ? 0 : m_.context_length;
+    if (most > 0)
+      if (const int64_t longest = m_.text()->longest_token();
+          longest > 0 && std::ssize(without_mark(words.text, words.mark)) / longest > most)
+        return too_long(most);
+    Result<std::vector<int64_t>> ids = encode(most);
+    if (!ids.is_ok()) return ids.status().or_code(Code::kInvalidArgument);
+    if (most > 0 && std::ssize(*ids) > most) return too_long(most);
+    return ids;
   }
 
   const Model::Impl& m_;

@@ -68,14 +68,14 @@ Status resolve_beam_count(const GenerateOptions& o, Settings& settings, bool sam
   }
   SITU_RETURN_IF_ERROR(settings.status);
   if (b.beams < 1 || b.beams > kMostBeams)
-    return Status::error(Code::kInvalidArgument, "beams should be an integer from 1 to " + std::to_string(kMostBeams) +
-                                                     ", is " + std::to_string(b.beams));
+    return Status::wrong_option("beams", "beams should be an integer from 1 to " + std::to_string(kMostBeams) +
+                                             ", is " + std::to_string(b.beams));
   if (b.groups < 1 || b.beams % b.groups != 0)
-    return Status::error(Code::kInvalidArgument, *where + "beam_groups " + std::to_string(b.groups) +
-                                                     " does not divide beams " + std::to_string(b.beams));
+    return Status::wrong_option("beam_groups", *where + "beam_groups " + std::to_string(b.groups) +
+                                                   " does not divide beams " + std::to_string(b.beams));
   if (o.num_return < 1 || o.num_return > b.beams)
-    return Status::error(Code::kInvalidArgument, "num_return should be an integer from 1 to beams " +
-                                                     std::to_string(b.beams) + ", is " + std::to_string(o.num_return));
+    return Status::wrong_option("num_return", "num_return should be an integer from 1 to beams " +
+                                                  std::to_string(b.beams) + ", is " + std::to_string(o.num_return));
   return Status::ok();
 }
 
@@ -89,38 +89,44 @@ Status resolve_beams(const GenerateOptions& o, Settings& settings, ResolvedOptio
                             : o.early_stopping                     ? "early_stopping"
                             : o.diversity_penalty.value_or(0) != 0 ? "diversity_penalty"
                                                                    : nullptr;
-    return for_beams
-               ? Status::error(Code::kInvalidArgument, std::string(for_beams) + " is for beam search, and beams is 1")
-               : settings.status;
+    return for_beams ? Status::wrong_option(for_beams, std::string(for_beams) + " is for beam search, and beams is 1")
+                     : settings.status;
   }
   if (b.groups > 1 || o.diversity_penalty)
     b.diversity_penalty =
         settings.number("diversity_penalty", o.diversity_penalty, kNotNegative, "diversity_penalty", 0.0, 0.0);
   if (b.diversity_penalty != 0 && b.groups == 1)
-    return Status::error(Code::kInvalidArgument,
-                         "diversity_penalty is between the groups of a beam search, and beam_groups is 1");
+    return Status::wrong_option("diversity_penalty",
+                                "diversity_penalty is between the groups of a beam search, and beam_groups is 1");
   b.length_penalty = settings.number("length_penalty", o.length_penalty, kFinite, "length_penalty", 1.0, 1.0);
   b.early_stopping = resolve_early_stopping(o, settings);
-  const char* beside = r.sampling.sample                       ? "sampling"
-                       : o.logprobs                            ? "logprobs"
-                       : !o.stop.empty()                       ? "stop strings"
-                       : o.prompt_lookup > 0                   ? "prompt_lookup"
-                       : o.draft_tokens > 0                    ? "draft_tokens"
-                       : o.report_perplexity                   ? "report_perplexity"
-                       : o.json_schema || o.regex || o.grammar ? "a grammar"
-                                                               : nullptr;
-  if (beside)
-    return Status::error(Code::kInvalidArgument,
-                         "beams " + std::to_string(b.beams) + ": " + beside + " and beam search do not go together" +
-                             (where.empty() ? "" : "; " + where + "asks for beams, beams 1 for none"));
+  struct Beside {
+    bool given;
+    const char *words, *option;
+  };
+  const Beside all[] = {{r.sampling.sample, "sampling", "temperature"},
+                        {o.logprobs.has_value(), "logprobs", "logprobs"},
+                        {!o.stop.empty(), "stop strings", "stop"},
+                        {o.prompt_lookup > 0, "prompt_lookup", "prompt_lookup"},
+                        {o.draft_tokens > 0, "draft_tokens", "draft_tokens"},
+                        {o.report_perplexity, "report_perplexity", "report_perplexity"},
+                        {o.json_schema.has_value(), "a grammar", "json_schema"},
+                        {o.regex.has_value(), "a grammar", "regex"},
+                        {o.grammar.has_value(), "a grammar", "grammar"}};
+  for (const Beside& beside : all)
+    if (beside.given)
+      return Status::wrong_option(beside.option,
+                                  "beams " + std::to_string(b.beams) + ": " + beside.words +
+                                      " and beam search do not go together" +
+                                      (where.empty() ? "" : "; " + where + "asks for beams, beams 1 for none"));
   return settings.status;
 }
 
 // As transformers' generate: its max_length and min_length stand back behind max_new_tokens and min_new_tokens.
 Status resolve_lengths(const GenerateOptions& o, Settings& settings, LengthRules& l) {
   if (o.max_new_tokens && *o.max_new_tokens < (o.prompt_logprobs ? 0 : 1))
-    return Status::error(Code::kInvalidArgument,
-                         "at least one token must be asked for, not " + std::to_string(*o.max_new_tokens));
+    return Status::wrong_option("max_new_tokens",
+                                "at least one token must be asked for, not " + std::to_string(*o.max_new_tokens));
   if (o.min_new_tokens) settings.check("min_new_tokens", *o.min_new_tokens, kCount);
   SITU_RETURN_IF_ERROR(settings.status);
   const auto count = [&](const char* field, const Range& range) {
@@ -140,8 +146,8 @@ Status resolve_lengths(const GenerateOptions& o, Settings& settings, LengthRules
     l.least_total = count("min_length", kCount);
   SITU_RETURN_IF_ERROR(settings.status);
   if (l.least_new > l.most_new && o.min_new_tokens && l.most_total == 0)
-    return Status::error(Code::kInvalidArgument, "min_new_tokens " + std::to_string(l.least_new) +
-                                                     " is more than max_new_tokens " + std::to_string(l.most_new));
+    return Status::wrong_option("max_new_tokens", "min_new_tokens " + std::to_string(l.least_new) +
+                                                      " is more than max_new_tokens " + std::to_string(l.most_new));
   return Status::ok();
 }
 
@@ -168,15 +174,15 @@ Status resolve_biases(const GenerateOptions& o, Settings& settings, SamplingOpti
   for (const auto& [id, bias] : o.logit_bias) {
     settings.check_id("logit_bias", id);
     if (!(bias < std::numeric_limits<float>::infinity()))
-      return Status::error(Code::kInvalidArgument, "logit_bias of token " + std::to_string(id) +
-                                                       " should be a finite number or -infinity, is " + text_of(bias));
+      return Status::wrong_option("logit_bias", "logit_bias of token " + std::to_string(id) +
+                                                    " should be a finite number or -infinity, is " + text_of(bias));
     s.biases.push_back({id, bias});
   }
   std::sort(s.biases.begin(), s.biases.end(), [](const LogitBias& a, const LogitBias& b) { return a.id < b.id; });
   const auto twice = std::adjacent_find(s.biases.begin(), s.biases.end(),
                                         [](const LogitBias& a, const LogitBias& b) { return a.id == b.id; });
   if (twice != s.biases.end())
-    return Status::error(Code::kInvalidArgument, "logit_bias names token " + std::to_string(twice->id) + " twice");
+    return Status::wrong_option("logit_bias", "logit_bias names token " + std::to_string(twice->id) + " twice");
   return settings.status;
 }
 
@@ -186,11 +192,12 @@ Status resolve_bad_words(const GenerateOptions& o, const FolderTokenizer* tokeni
   std::vector<std::vector<int64_t>> words = o.bad_words_ids;
   for (const std::string& text : o.bad_words) {
     if (!tokenizer)
-      return Status::error(Code::kNotFound, "bad_words: '" + text + "' is text, and the model has no tokenizer.json");
-    if (text.empty()) return Status::error(Code::kInvalidArgument, "bad_words: a word is empty");
+      return Status::error(Code::kNotFound, "bad_words: '" + text + "' is text, and the model has no tokenizer.json")
+          .or_option("bad_words");
+    if (text.empty()) return Status::wrong_option("bad_words", "bad_words: a word is empty");
     for (const std::string& form : {text, " " + text}) {
       Result<std::vector<int64_t>> ids = tokenizer->encode(form, false);
-      if (!ids.is_ok()) return ids.status().with_context("bad_words: '" + text + "'");
+      if (!ids.is_ok()) return ids.status().with_context("bad_words: '" + text + "'").or_option("bad_words");
       if (!ids->empty()) words.push_back(*ids);
     }
   }
@@ -200,7 +207,7 @@ Status resolve_bad_words(const GenerateOptions& o, const FolderTokenizer* tokeni
     if (!is_end && settings.status.is_ok()) s.bad_words.push_back(word);
   };
   for (const std::vector<int64_t>& word : words) {
-    if (word.empty()) return Status::error(Code::kInvalidArgument, "bad_words_ids: a word has no tokens");
+    if (word.empty()) return Status::wrong_option("bad_words_ids", "bad_words_ids: a word has no tokens");
     add("bad_words", word);
   }
   if (const ConfigField* found = settings.configured("bad_words_ids"); found && found->text != "null") {
@@ -228,12 +235,13 @@ Status resolve_ends(const GenerateOptions& o, const ModelFolder& folder, const F
     ends.push_back(id);
   }
   for (const std::string& text : o.stop) {
-    if (text.empty()) return Status::error(Code::kInvalidArgument, "stop: a stop string is empty");
+    if (text.empty()) return Status::wrong_option("stop", "stop: a stop string is empty");
     if (!tokenizer)
       return Status::error(Code::kNotFound,
-                           "stop: '" + text + "' is text, and the model has no tokenizer.json; stop_ids takes ids");
+                           "stop: '" + text + "' is text, and the model has no tokenizer.json; stop_ids takes ids")
+          .or_option("stop");
     if ((static_cast<unsigned char>(text[0]) & 0xC0) == 0x80)
-      return Status::error(Code::kInvalidArgument, "stop: '" + text + "' does not begin with a whole UTF-8 character");
+      return Status::wrong_option("stop", "stop: '" + text + "' does not begin with a whole UTF-8 character");
     const std::optional<int64_t> id = tokenizer->token_to_id(text);
     if (id && tokenizer->is_special(*id) && *id < settings.vocabulary)
       ends.push_back(*id);  // its text never comes
@@ -298,17 +306,16 @@ Result<ResolvedOptions> resolve_options(const GenerateOptions& o, const ModelFol
   for (const auto& [name, count] :
        {std::pair{"prompt_lookup", o.prompt_lookup}, std::pair{"draft_tokens", o.draft_tokens}})
     if (count < 0)
-      return Status::error(Code::kInvalidArgument,
-                           std::string(name) + " should be at least 0, is " + std::to_string(count));
+      return Status::wrong_option(name, std::string(name) + " should be at least 0, is " + std::to_string(count));
   if (o.choices < 1 || o.choices > kMostBeams)
-    return Status::error(Code::kInvalidArgument, "choices should be an integer from 1 to " +
-                                                     std::to_string(kMostBeams) + ", is " + std::to_string(o.choices));
+    return Status::wrong_option("choices", "choices should be an integer from 1 to " + std::to_string(kMostBeams) +
+                                               ", is " + std::to_string(o.choices));
   if (o.choices > 1 && r.beams.beams > 1)
-    return Status::error(Code::kInvalidArgument, "beams " + std::to_string(r.beams.beams) + " and choices " +
-                                                     std::to_string(o.choices) +
-                                                     " do not go together: num_return says how many answers");
+    return Status::wrong_option("choices", "beams " + std::to_string(r.beams.beams) + " and choices " +
+                                               std::to_string(o.choices) +
+                                               " do not go together: num_return says how many answers");
   if (o.prompt_lookup > 0 && o.draft_tokens > 0)
-    return Status::error(Code::kInvalidArgument, "prompt_lookup and draft_tokens: only one of them can guess");
+    return Status::wrong_option("draft_tokens", "prompt_lookup and draft_tokens: only one of them can guess");
   SITU_RETURN_IF_ERROR(resolve_biases(o, settings, r.sampling));
   SITU_RETURN_IF_ERROR(resolve_ends(o, folder, tokenizer, settings, r));
   r.beams.end_ids = r.sampling.end_ids;
@@ -316,11 +323,11 @@ Result<ResolvedOptions> resolve_options(const GenerateOptions& o, const ModelFol
   SITU_RETURN_IF_ERROR(resolve_forced(o, settings, r.sampling));
   for (const auto& [name, count] : {std::pair{"logprobs", o.logprobs}, std::pair{"prompt_logprobs", o.prompt_logprobs}})
     if (count && (*count < 0 || *count > vocabulary))
-      return Status::error(Code::kInvalidArgument, std::string(name) +
-                                                       " should be an integer from 0 to the vocabulary's " +
-                                                       std::to_string(vocabulary) + ", is " + std::to_string(*count));
+      return Status::wrong_option(name, std::string(name) + " should be an integer from 0 to the vocabulary's " +
+                                            std::to_string(vocabulary) + ", is " + std::to_string(*count));
   if (o.echo && !tokenizer)
-    return Status::error(Code::kNotFound, "echo gives the prompt's text, and the model has no tokenizer.json");
+    return Status::error(Code::kNotFound, "echo gives the prompt's text, and the model has no tokenizer.json")
+        .or_option("echo");
   for (const std::string& field : fields_left_out(folder.generation, r.sampling.sample, r.beams.beams > 1))
     r.notes.push_back(field + " is left out, so that tokens may differ from transformers'");
   return r;

@@ -1,10 +1,7 @@
 #include "pipelines/sentence_files.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/assign.h"
 #include "pipelines/graph_files.h"
@@ -17,9 +14,9 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr int64_t kMostWidth = int64_t{1} << 20, kMostModules = 64;
-// Source: torch.nn.LayerNorm and torch.nn.functional.normalize.
-constexpr double kLayerNormEpsilon = 1e-5, kLeastNorm = 1e-12;
+constexpr int64_t kMostWidth = int64_t{1} << 20, kMostTextTokens = int64_t{1} << 24, kMostModules = 64;
+constexpr int64_t kMostTokenId = INT32_MAX;
+constexpr const char* kFilesConfig = "config_sentence_transformers.json";
 
 Status should_be(const fs::path& file, const std::string& field, const std::string& what, const Json& is) {
   return Status::error(Code::kBadFile, file.string() + ": " + field + " should be " + what + ", is " + shown(is));
@@ -90,37 +87,34 @@ Result<Pooling> read_pooling(const fs::path& file) {
     SITU_RETURN_IF_ERROR(read_mode_names(file, names, &pooling));
     return pooling;
   }
-  bool mean_is_said = false;
   for (const ModeName& m : kModes) {
     bool on = false;
     SITU_RETURN_IF_ERROR(read_flag(file, *json, m.flag, &on));
     if (on) pooling.modes.push_back(m.mode);
-    mean_is_said = mean_is_said || (m.mode == PoolingMode::kMean && !field(*json, m.flag).is_null());
   }
-  // What the class takes where the file says nothing of it.
-  if (!mean_is_said &&
-      std::find(pooling.modes.begin(), pooling.modes.end(), PoolingMode::kMean) == pooling.modes.end()) {
-    const auto behind =
-        std::find_if(pooling.modes.begin(), pooling.modes.end(), [](PoolingMode m) { return m > PoolingMode::kMean; });
-    pooling.modes.insert(behind, PoolingMode::kMean);
-  }
-  if (pooling.modes.empty())
-    return Status::error(Code::kBadFile, file.string() + ": none of the pooling modes is true");
+  if (pooling.modes.empty()) pooling.modes.push_back(PoolingMode::kMean);
   return pooling;
 }
 
 Result<Activation> activation_of(const fs::path& file, const std::string& key, const std::string& path) {
-  const std::string name = path.substr(path.rfind('.') + 1);
-  for (const auto& [known, activation] : {std::pair{"Identity", Activation::kIdentity},
-                                          {"Tanh", Activation::kTanh},
-                                          {"Sigmoid", Activation::kSigmoid},
-                                          {"ReLU", Activation::kRelu},
-                                          {"GELU", Activation::kGelu},
-                                          {"Softmax", Activation::kSoftmax}})
-    if (name == known && path.starts_with("torch.nn.")) return activation;
-  return Status::error(Code::kUnsupportedModel,
-                       file.string() + ": " + key + " '" + path +
-                           "' is not supported; Identity, Tanh, Sigmoid, ReLU, GELU and Softmax of torch.nn are");
+  const std::optional<Activation> found = activation_by_path(path);
+  if (found) return *found;
+  return Status::error(Code::kUnsupportedModel, file.string() + ": " + key + " '" + path + "' is not supported; " +
+                                                    activation_names() + " of torch.nn are");
+}
+
+// The names of the rows that a module reads and writes.
+Status read_row_names(const fs::path& file, const Json& json, SentenceLayer* layer) {
+  const Json &from = field(json, "module_input_name"), &to = field(json, "module_output_name");
+  for (const auto& [key, name] : {std::pair{"module_input_name", &from}, {"module_output_name", &to}}) {
+    if (!name->is_null() && !name->is_string()) return should_be(file, key, "a name", *name);
+    if (*name == "token_embeddings")
+      return Status::error(Code::kUnsupportedModel, file.string() + ": " + key + " " + shown(*name) +
+                                                        " is not supported: layers take the row of a text");
+  }
+  if (from.is_string()) layer->from = from.get<std::string>();
+  layer->to = to.is_string() ? to.get<std::string>() : layer->from;
+  return Status::ok();
 }
 
 // Weights of a module: the error where they are not there is kNotFound.
@@ -142,10 +136,8 @@ Status read_dense(const fs::path& folder, SentenceLayer* layer) {
   SITU_RETURN_IF_ERROR(read_flag(file, *json, "bias", &bias));
   for (const auto& [key, value] : {std::pair{"in_features", layer->in}, {"out_features", layer->out}})
     if (value == 0) return should_be(file, key, "an integer", field(*json, key));
-  for (const char* key : {"module_input_name", "module_output_name"})
-    if (const Json& name = field(*json, key); !name.is_null() && name != "sentence_embedding")
-      return Status::error(Code::kUnsupportedModel, file.string() + ": " + key + " " + shown(name) +
-                                                        " is not supported: a layer takes the sentence");
+  SITU_RETURN_IF_ERROR(read_row_names(file, *json, layer));
+  SITU_RETURN_IF_ERROR(read_flag(file, *json, "use_residual", &layer->adds_row));
   const Json& path = field(*json, "activation_function");
   if (!path.is_null() && !path.is_string()) return should_be(file, "activation_function", "a class of torch.nn", path);
   const Result<Activation> activation = activation_of(
@@ -155,8 +147,35 @@ Status read_dense(const fs::path& folder, SentenceLayer* layer) {
   const Result<fs::path> weights = weights_file(folder);
   if (!weights.is_ok()) return weights.status();
   SITU_RETURN_IF_ERROR(assign(&layer->weight, read_safetensor(*weights, "linear.weight", {layer->out, layer->in})));
-  if (!bias) return Status::ok();
-  SITU_RETURN_IF_ERROR(assign(&layer->bias, read_safetensor(*weights, "linear.bias", {layer->out})));
+  if (bias) SITU_RETURN_IF_ERROR(assign(&layer->bias, read_safetensor(*weights, "linear.bias", {layer->out})));
+  if (layer->adds_row && layer->in != layer->out)
+    SITU_RETURN_IF_ERROR(
+        assign(&layer->residual, read_safetensor(*weights, "residual.weight", {layer->out, layer->in})));
+  return Status::ok();
+}
+
+// Of a version without a file: the row of the sentence.
+Status read_normalize(const fs::path& folder, SentenceLayer* layer) {
+  const fs::path file = folder / "config.json";
+  if (!there(file)) return Status::ok();
+  const Result<Json> json = read_json_object(file);
+  return json.is_ok() ? read_row_names(file, *json, layer) : json.status();
+}
+
+Status read_logit_score(const fs::path& folder, std::optional<LogitScore>* score) {
+  const fs::path file = folder / "config.json";
+  const Result<Json> json = read_json_object(file);
+  if (!json.is_ok()) return json.status();
+  const Json &from = field(*json, "module_input_name"), &yes = field(*json, "true_token_id"),
+             &no = field(*json, "false_token_id");
+  if (!from.is_null() && from != "causal_logits") return should_be(file, "module_input_name", "causal_logits", from);
+  const auto is_id = [](const Json& id) {
+    return id.is_number_unsigned() && id.get<uint64_t>() <= uint64_t{kMostTokenId};
+  };
+  if (!is_id(yes)) return should_be(file, "true_token_id", "a token id", yes);
+  if (!no.is_null() && !is_id(no)) return should_be(file, "false_token_id", "a token id or null", no);
+  *score = LogitScore{yes.get<int64_t>(), {}};
+  if (!no.is_null()) (*score)->false_id = no.get<int64_t>();
   return Status::ok();
 }
 
@@ -175,6 +194,63 @@ Status read_layer_norm(const fs::path& folder, SentenceLayer* layer) {
   return Status::ok();
 }
 
+// "message": texts go through the chat template. Others are for pictures and sounds beside texts.
+Status read_modalities(const fs::path& file, const Json& config, SentenceFiles* files) {
+  if (config.is_null()) return Status::ok();
+  if (!config.is_object()) return should_be(file, "modality_config", "an object", config);
+  const Json& text = field(config, "text");
+  for (const auto& [key, usual] : {std::pair{"method", "forward"}, {"method_output_name", "last_hidden_state"}}) {
+    const Json& value = text.is_object() ? field(text, key) : text;
+    if (value.is_string() && value != usual && value != "logits") files->text_output = value.get<std::string>();
+  }
+  const Json& message = field(config, "message");
+  if (message.is_null()) return Status::ok();
+  if (!message.is_object()) return should_be(file, "modality_config.message", "an object", message);
+  const Json& format = field(message, "format");
+  if (!format.is_null() && format != "flat" && format != "structured")
+    return should_be(file, "modality_config.message.format", "flat or structured", format);
+  files->templated.emplace();
+  files->templated->lists = format == "structured";
+  return Status::ok();
+}
+
+// Arguments of the tokenizer and of the chat template. What would change tokens and is not done is refused.
+Status read_processing(const fs::path& file, const Json& config, SentenceFiles* files) {
+  if (config.is_null()) return Status::ok();
+  if (!config.is_object()) return should_be(file, "processing_kwargs", "an object", config);
+  const std::string start = "processing_kwargs.";
+  for (const char* part : {"common", "text"}) {
+    const Json& arguments = field(config, part);
+    if (arguments.is_null()) continue;
+    if (!arguments.is_object()) return should_be(file, start + part, "an object", arguments);
+    for (const auto& [key, value] : arguments.items()) {
+      if (key == "max_length") {
+        SITU_RETURN_IF_ERROR(read_count(file, arguments, "max_length", kMostTextTokens, &files->max_seq_length));
+        continue;
+      }
+      const bool usual = (key == "truncation" && (value == true || value == "longest_first")) ||
+                         (key == "add_special_tokens" && value == true) || key.starts_with("padding") ||
+                         key.starts_with("return_") || key == "pad_to_multiple_of" || key == "logits_to_keep";
+      if (!usual)
+        return Status::error(Code::kUnsupportedModel, file.string() + ": " + start + part + "." + key + " " +
+                                                          shown(value) + " is not supported");
+    }
+  }
+  const Json& variables = field(config, "chat_template");
+  if (variables.is_null() || !files->templated) return Status::ok();
+  if (!variables.is_object()) return should_be(file, start + "chat_template", "an object", variables);
+  SITU_RETURN_IF_ERROR(read_flag(file, variables, "add_generation_prompt", &files->templated->generation_prompt));
+  SITU_RETURN_IF_ERROR(read_flag(file, variables, "restore_suffix", &files->templated->restores_end));
+  Json others = variables;
+  others.erase("add_generation_prompt"), others.erase("restore_suffix");
+  for (const char* key : {"truncation", "padding", "max_length", "continue_final_message", "tools", "documents"})
+    if (others.contains(key))
+      return Status::error(Code::kUnsupportedModel, file.string() + ": " + start + "chat_template." + key + " " +
+                                                        shown(others[key]) + " is not supported");
+  if (!others.empty()) files->templated->variables_json = others.dump();
+  return Status::ok();
+}
+
 // sentence_bert_config.json, which older versions name after the model.
 Status read_transformer(const fs::path& folder, SentenceFiles* files) {
   for (const char* name :
@@ -185,8 +261,10 @@ Status read_transformer(const fs::path& folder, SentenceFiles* files) {
     if (!there(file)) continue;
     const Result<Json> json = read_json_object(file);
     if (!json.is_ok()) return json.status();
-    SITU_RETURN_IF_ERROR(read_count(file, *json, "max_seq_length", int64_t{1} << 24, &files->max_seq_length));
-    return read_flag(file, *json, "do_lower_case", &files->do_lower_case);
+    SITU_RETURN_IF_ERROR(read_count(file, *json, "max_seq_length", kMostTextTokens, &files->max_seq_length));
+    SITU_RETURN_IF_ERROR(read_flag(file, *json, "do_lower_case", &files->do_lower_case));
+    SITU_RETURN_IF_ERROR(read_modalities(file, field(*json, "modality_config"), files));
+    return read_processing(file, field(*json, "processing_kwargs"), files);
   }
   return Status::ok();
 }
@@ -212,6 +290,7 @@ class ModulesReader {
                                                " modules; from 1 to " + std::to_string(kMostModules) + " are possible");
     files_.has_modules = true;
     for (size_t i = 0; i < json->size(); ++i) SITU_RETURN_IF_ERROR(add(i, (*json)[i]));
+    files_.cross_encoder = files_.logit_score || (!files_.layers.empty() && files_.layers.back().to == kScores);
     return Status::ok();
   }
 
@@ -244,10 +323,16 @@ class ModulesReader {
       SITU_RETURN_IF_ERROR(assign(&files_.pooling, read_pooling(at / "config.json")));
       return Status::ok();
     }
+    if (files_.logit_score) return refuse("stands behind the module that makes the score");
+    if (name == "LogitScore") {
+      if (i != 1) return refuse("takes a decoder's logits, and stands behind other modules");
+      return read_logit_score(at, &files_.logit_score);
+    }
     SentenceLayer layer;
     layer.name = at.string();
     if (name == "Normalize") {
       layer.kind = SentenceLayer::Kind::kNormalize;
+      SITU_RETURN_IF_ERROR(read_normalize(at, &layer));
     } else if (name == "Dense" || name == "LayerNorm") {
       layer.kind = name == "Dense" ? SentenceLayer::Kind::kDense : SentenceLayer::Kind::kLayerNorm;
       const Status read = name == "Dense" ? read_dense(at, &layer) : read_layer_norm(at, &layer);
@@ -255,7 +340,7 @@ class ModulesReader {
       if (!read.is_ok() && !missing) return read;
       if (missing && files_.missing.is_ok()) files_.missing = read;
     } else {
-      return refuse("is not supported; Transformer, Pooling, Normalize, Dense, LayerNorm and Dropout are");
+      return refuse("is not supported; Transformer, Pooling, Normalize, Dense, LayerNorm, Dropout and LogitScore are");
     }
     files_.layers.push_back(std::move(layer));
     return Status::ok();
@@ -265,16 +350,14 @@ class ModulesReader {
   SentenceFiles& files_;
 };
 
-Status read_prompts(const fs::path& file, SentenceFiles* files) {
-  const Result<Json> json = read_json_object(file);
-  if (!json.is_ok()) return json.status();
-  const Json &prompts = field(*json, "prompts"), &name = field(*json, "default_prompt_name");
+Status read_prompts(const fs::path& file, const Json& json, SentenceFiles* files) {
+  const Json &prompts = field(json, "prompts"), &name = field(json, "default_prompt_name");
   if (!prompts.is_null() && !prompts.is_object()) return should_be(file, "prompts", "an object", prompts);
   if (!name.is_null() && !name.is_string()) return should_be(file, "default_prompt_name", "a name or null", name);
   if (prompts.is_object())
     for (const auto& [key, text] : prompts.items()) {
-      if (!text.is_string()) return should_be(file, "prompts." + key, "a text", text);
-      files->prompts[key] = text.get<std::string>();
+      if (!text.is_string() && !text.is_null()) return should_be(file, "prompts." + key, "a text", text);
+      files->prompts[key] = text.is_null() ? "" : text.get<std::string>();
     }
   if (name.is_null() || name == "") return Status::ok();
   const auto found = files->prompts.find(name.get<std::string>());
@@ -283,113 +366,33 @@ Status read_prompts(const fs::path& file, SentenceFiles* files) {
   return Status::ok();
 }
 
-}  // namespace
-
-std::vector<float> Pooling::pool(std::span<const float> rows, int64_t width, int64_t skipped) const {
-  const size_t w = static_cast<size_t>(width), tokens = rows.size() / w,
-               first = std::min(tokens, static_cast<size_t>(include_prompt ? 0 : skipped));
-  std::vector<float> all;
-  const auto row = [&](size_t t) { return rows.subspan(t * w, w); };
-  const auto weighted = [&](auto weight, double divisor) {
-    std::vector<double> sum(w, 0.0);
-    for (size_t t = first; t < tokens; ++t)
-      for (size_t i = 0; i < w; ++i) sum[i] += weight(t) * static_cast<double>(row(t)[i]);
-    for (const double s : sum) all.push_back(static_cast<float>(s / divisor));
-  };
-  const auto one = [](size_t) { return 1.0; };
-  const double count = std::max(1e-9, static_cast<double>(tokens - first));
-  for (const PoolingMode mode : modes) switch (mode) {
-      case PoolingMode::kCls:  // the first token, of the prompt or not
-        all.insert(all.end(), row(0).begin(), row(0).end());
-        break;
-      case PoolingMode::kMax:
-        for (size_t i = 0; i < w; ++i) {
-          float most = -1e9f;
-          for (size_t t = first; t < tokens; ++t) most = std::max(most, row(t)[i]);
-          all.push_back(most);
-        }
-        break;
-      case PoolingMode::kMean:
-        weighted(one, count);
-        break;
-      case PoolingMode::kMeanSqrtLength:
-        weighted(one, std::sqrt(count));
-        break;
-      case PoolingMode::kWeightedMean: {
-        double weights = 0;
-        for (size_t t = first; t < tokens; ++t) weights += static_cast<double>(t + 1);
-        weighted([](size_t t) { return static_cast<double>(t + 1); }, std::max(1e-9, weights));
-        break;
-      }
-      case PoolingMode::kLastToken:
-        if (first < tokens)
-          all.insert(all.end(), row(tokens - 1).begin(), row(tokens - 1).end());
-        else
-          all.resize(all.size() + w, 0.0f);
-        break;
-    }
-  return all;
-}
-
-void apply_activation(Activation activation, std::span<float> row) {
-  const auto each = [&](auto f) {
-    for (float& x : row) x = static_cast<float>(f(static_cast<double>(x)));
-  };
-  switch (activation) {
-    case Activation::kIdentity:
-      break;
-    case Activation::kTanh:
-      each([](double x) { return std::tanh(x); });
-      break;
-    case Activation::kSigmoid:
-      each([](double x) { return 1 / (1 + std::exp(-x)); });
-      break;
-    case Activation::kRelu:
-      each([](double x) { return std::max(0.0, x); });
-      break;
-    case Activation::kGelu:
-      each([](double x) { return x / 2 * (1 + std::erf(x / std::sqrt(2.0))); });
-      break;
-    case Activation::kSoftmax: {
-      const double most = row.empty() ? 0 : static_cast<double>(*std::max_element(row.begin(), row.end()));
-      double sum = 0;
-      for (const float x : row) sum += std::exp(static_cast<double>(x) - most);
-      each([&](double x) { return std::exp(x - most) / sum; });
-    }
+// config_sentence_transformers.json. Where another class than CrossEncoder saved the folder of a graph with labels, no
+// file but the graph counts, as there: prompts of embeddings would stand in front of questions.
+Status read_files_config(const fs::path& file, bool labels, SentenceFiles* files) {
+  const Result<Json> json = read_json_object(file);
+  if (!json.is_ok()) return json.status();
+  const Json &type = field(*json, "model_type"), &activation = field(*json, "activation_fn");
+  if (!type.is_null() && !type.is_string()) return should_be(file, "model_type", "the name of a class", type);
+  const bool pairs = labels || files->cross_encoder, by_pairs = type == "CrossEncoder";
+  if (pairs && !by_pairs) {
+    if (labels) *files = SentenceFiles();
+    return Status::ok();
   }
-}
-
-Status SentenceLayer::apply(std::vector<float>* row) const {
-  std::vector<float>& x = *row;
-  if (kind != Kind::kNormalize && std::ssize(x) != in)
-    return Status::error(Code::kBadFile,
-                         name + ": takes " + std::to_string(in) + " numbers, and is given " + std::to_string(x.size()));
-  if (kind == Kind::kNormalize) {
-    double squares = 0;
-    for (const float v : x) squares += static_cast<double>(v) * static_cast<double>(v);
-    const double norm = std::max(kLeastNorm, std::sqrt(squares));
-    for (float& v : x) v = static_cast<float>(static_cast<double>(v) / norm);
-  } else if (kind == Kind::kDense) {
-    std::vector<float> made;
-    for (size_t o = 0; o < static_cast<size_t>(out); ++o) {
-      double sum = bias.empty() ? 0.0 : static_cast<double>(bias[o]);
-      const float* w = weight.data() + o * x.size();
-      for (size_t i = 0; i < x.size(); ++i) sum += static_cast<double>(w[i]) * static_cast<double>(x[i]);
-      made.push_back(static_cast<float>(sum));
-    }
-    apply_activation(activation, made);
-    x = std::move(made);
-  } else {
-    double mean = 0, variance = 0;
-    for (const float v : x) mean += static_cast<double>(v) / static_cast<double>(in);
-    for (const float v : x) variance += (static_cast<double>(v) - mean) * (static_cast<double>(v) - mean);
-    const double scale = 1 / std::sqrt(variance / static_cast<double>(in) + kLayerNormEpsilon);
-    for (size_t i = 0; i < x.size(); ++i)
-      x[i] = static_cast<float>((static_cast<double>(x[i]) - mean) * scale * static_cast<double>(weight[i]) +
-                                static_cast<double>(bias[i]));
-  }
+  if (by_pairs && !pairs)
+    return Status::error(Code::kUnsupportedModel,
+                         file.string() +
+                             ": model_type is CrossEncoder, and neither the graph nor the last module of "
+                             "modules.json makes scores");
+  SITU_RETURN_IF_ERROR(read_prompts(file, *json, files));
+  SITU_RETURN_IF_ERROR(read_count(file, *json, "truncate_dim", kMostWidth, &files->truncate_dim));
+  if (!activation.is_null() && !activation.is_string())
+    return should_be(file, "activation_fn", "the name of a class", activation);
+  if (activation.is_string()) files->activation = activation.get<std::string>();
+  files->config_file = file.string();
   return Status::ok();
 }
+
+}  // namespace
 
 fs::path transformer_folder(const fs::path& folder) {
   const fs::path file = folder / "modules.json";
@@ -403,18 +406,40 @@ fs::path transformer_folder(const fs::path& folder) {
   return tokenizer || (there(inside / "config.json") && !other) ? inside : folder;
 }
 
-Result<SentenceFiles> read_sentence_files(const fs::path& folder) {
+Result<SentenceFiles> read_sentence_files(const fs::path& folder, bool labels) {
   SentenceFiles files;
   if (there(folder / "modules.json"))
     SITU_RETURN_IF_ERROR(ModulesReader(folder, &files).run());
   else
     SITU_RETURN_IF_ERROR(read_transformer(folder, &files));
-  if (const fs::path file = folder / "config_sentence_transformers.json"; there(file))
-    SITU_RETURN_IF_ERROR(read_prompts(file, &files));
+  if (const fs::path file = folder / kFilesConfig; there(file))
+    SITU_RETURN_IF_ERROR(read_files_config(file, labels, &files));
+  else if (labels)
+    files = SentenceFiles();
   return files;
 }
 
-Result<Activation> score_activation(const fs::path& folder, int64_t labels) {
+bool scores_by_logits(const fs::path& folder) {
+  const fs::path file = folder / "modules.json";
+  if (!there(file)) return false;
+  const Result<Json> json = read_json_array(file);
+  if (!json.is_ok() || json->empty() || !json->back().is_object()) return false;
+  const Json& type = field(json->back(), "type");
+  return type.is_string() && type.get_ref<const std::string&>().starts_with("sentence_transformers.") &&
+         type.get_ref<const std::string&>().ends_with(".LogitScore");
+}
+
+Result<Activation> score_activation(const SentenceFiles& files, const fs::path& folder, int64_t labels,
+                                    std::string* note) {
+  // In the order in which sentence-transformers looks at them. Code of others it does not run either: it warns, and
+  // goes on.
+  const auto is_torch = [&](const std::string& file, const std::string& key, const std::string& path) {
+    if (path.starts_with("torch.")) return true;
+    *note = file + ": " + key + " '" + path + "' is code of others, which is not run";
+    return false;
+  };
+  if (!files.activation.empty() && is_torch(files.config_file, "activation_fn", files.activation))
+    return activation_of(files.config_file, "activation_fn", files.activation);
   const Activation usual = labels == 1 ? Activation::kSigmoid : Activation::kIdentity;
   const fs::path file = folder / "config.json";
   if (!there(file)) return usual;
@@ -429,33 +454,27 @@ Result<Activation> score_activation(const fs::path& folder, int64_t labels) {
   }
   if (path.is_null()) return usual;
   if (!path.is_string()) return should_be(file, key, "the name of a class", path);
-  // Code of others is not run by sentence-transformers either, which then takes the usual function.
-  return path.get<std::string>().rfind("torch.", 0) == 0 ? activation_of(file, key, path.get<std::string>()) : usual;
+  const std::string name = path.get<std::string>();
+  return is_torch(file.string(), key, name) ? activation_of(file, key, name) : usual;
 }
 
-std::string strip_text(const std::string& text) {
-  // str.isspace of Python, in UTF-8.
-  static const std::set<std::string> wide = [] {
-    std::set<std::string> all{"\u0085", "\u00A0", "\u1680", "\u2028", "\u2029", "\u202F", "\u205F", "\u3000"};
-    for (char c = '\x80'; c <= '\x8A'; ++c) all.insert(std::string("\xE2\x80") + c);  // U+2000 to U+200A
-    return all;
-  }();
-  const auto narrow = [](char c) { return (c >= '\t' && c <= '\r') || (c >= '\x1c' && c <= ' '); };
-  const auto space_at = [&](size_t at, size_t bytes) {
-    return bytes == 1 ? narrow(text[at]) : wide.count(text.substr(at, bytes)) != 0;
+Result<SmallerSizes> smaller_sizes(const fs::path& folder) {
+  SmallerSizes smaller;
+  const fs::path file = folder / "config.json";
+  if (!there(file)) return smaller;
+  const Result<Json> json = read_json_object(file);
+  if (!json.is_ok()) return json.status();
+  const Json& sizes = field(*json, "matryoshka_dimensions");
+  SITU_RETURN_IF_ERROR(read_flag(file, *json, "is_matryoshka", &smaller.any));
+  if (sizes.is_null()) return smaller;
+  const auto is_size = [](const Json& n) {
+    return n.is_number_unsigned() && n.get<uint64_t>() > 0 && n.get<uint64_t>() <= uint64_t{kMostWidth};
   };
-  size_t begin = 0, end = text.size();
-  for (bool more = true; more;) {
-    more = false;
-    for (size_t bytes = 1; bytes <= 3 && !more && begin + bytes <= end; ++bytes)
-      if (space_at(begin, bytes)) begin += bytes, more = true;
-  }
-  for (bool more = true; more;) {
-    more = false;
-    for (size_t bytes = 1; bytes <= 3 && !more && begin + bytes <= end; ++bytes)
-      if (space_at(end - bytes, bytes)) end -= bytes, more = true;
-  }
-  return text.substr(begin, end - begin);
+  if (!sizes.is_array() || !std::all_of(sizes.begin(), sizes.end(), is_size))
+    return should_be(file, "matryoshka_dimensions", "a list of sizes", sizes);
+  smaller.any = smaller.any && sizes.empty();
+  smaller.sizes = sizes.get<std::vector<int64_t>>();
+  return smaller;
 }
 
 }  // namespace situ

@@ -14,14 +14,6 @@
 namespace situ {
 namespace {
 
-TEST(StripText, LeavesOutWhatPythonCallsSpace) {
-  EXPECT_EQ(strip_text(" \t\r\n\v\f\x1c\x1fword \u00A0\u3000\u2028\u200A\u0085"), "word");
-  EXPECT_EQ(strip_text("\u200Bword\u200B"), "\u200Bword\u200B");  // no space to Python
-  EXPECT_EQ(strip_text("\u00E5 b"), "\u00E5 b");
-  EXPECT_EQ(strip_text(" \u2003 "), "");
-  EXPECT_EQ(strip_text(""), "");
-}
-
 TEST(Pooling, LeavesOutThePrompt) {
   const std::vector<float> rows{1, 8, 2, 4, 6, 2};  // [3, 2]
   const auto pooled = [&](PoolingMode mode, bool include) {
@@ -31,7 +23,8 @@ TEST(Pooling, LeavesOutThePrompt) {
     return p.pool(rows, 2, 1);
   };
   using Row = std::vector<float>;
-  EXPECT_EQ(pooled(PoolingMode::kCls, false), (Row{1, 8}));
+  EXPECT_EQ(pooled(PoolingMode::kCls, true), (Row{1, 8}));
+  EXPECT_EQ(pooled(PoolingMode::kCls, false), (Row{2, 4}));
   EXPECT_EQ(pooled(PoolingMode::kMax, true), (Row{6, 8}));
   EXPECT_EQ(pooled(PoolingMode::kMax, false), (Row{6, 4}));
   EXPECT_EQ(pooled(PoolingMode::kMean, true), (Row{3, 14.0f / 3}));
@@ -41,14 +34,44 @@ TEST(Pooling, LeavesOutThePrompt) {
   EXPECT_EQ(pooled(PoolingMode::kLastToken, false), (Row{6, 2}));
 }
 
+// Numbers of torch 2 for -1.5, 0, 0.25 and 7.
 TEST(Activations, EqualTorch) {
-  std::vector<float> row{-1, 0, 2};
-  apply_activation(Activation::kSoftmax, row);
-  EXPECT_NEAR(row[2], 0.84379, 1e-5);
-  row = {-1, 0, 2};
-  apply_activation(Activation::kGelu, row);
-  EXPECT_NEAR(row[0], -0.158655, 1e-6);
-  EXPECT_EQ(row[1], 0);
+  const std::map<std::string, std::vector<float>> torch{
+      {"Tanh", {-0.90514827f, 0, 0.24491866f, 0.99999833f}},
+      {"Sigmoid", {0.18242553f, 0.5f, 0.56217653f, 0.999089f}},
+      {"ReLU", {0, 0, 0.25f, 7}},
+      {"GELU", {-0.10021086f, 0, 0.14967656f, 7}},
+      {"Softmax", {0.00020300425f, 0.00090980198f, 0.0011682088f, 0.99771899f}},
+      {"ReLU6", {0, 0, 0.25f, 6}},
+      {"SiLU", {-0.27363828f, 0, 0.14054413f, 6.9936228f}},
+      {"Mish", {-0.29809976f, 0, 0.1695724f, 6.9999886f}},
+      {"ELU", {-0.77686983f, 0, 0.25f, 7}},
+      {"CELU", {-0.77686983f, 0, 0.25f, 7}},
+      {"SELU", {-1.3658143f, 0, 0.26267526f, 7.354907f}},
+      {"Softplus", {0.20141329f, 0.69314718f, 0.82593942f, 7.0009117f}},
+      {"Softsign", {-0.60000002f, 0, 0.2f, 0.875f}},
+      {"Softmin", {0.7157644f, 0.15970863f, 0.12438121f, 0.00014563542f}},
+      {"LogSoftmax", {-8.502284f, -7.0022836f, -6.7522836f, -0.0022835864f}},
+      {"LogSigmoid", {-1.7014133f, -0.69314718f, -0.57593942f, -0.00091146649f}},
+      {"Hardsigmoid", {0.25f, 0.5f, 0.54166669f, 1}},
+      {"Hardswish", {-0.375f, 0, 0.13541667f, 7}},
+      {"Hardtanh", {-1, 0, 0.25f, 1}},
+      {"Hardshrink", {-1.5f, 0, 0, 7}},
+      {"Softshrink", {-1, 0, 0, 6.5f}},
+      {"Tanhshrink", {-0.59485173f, 0, 0.0050813407f, 6.0000019f}},
+      {"LeakyReLU", {-0.015f, 0, 0.25f, 7}},
+  };
+  for (const auto& [name, want] : torch) {
+    SCOPED_TRACE(name);
+    const std::optional<Activation> found = activation_by_path("torch.nn.modules.activation." + name);
+    ASSERT_TRUE(found);
+    std::vector<float> row{-1.5f, 0, 0.25f, 7};
+    apply_activation(*found, row);
+    for (size_t i = 0; i < row.size(); ++i) EXPECT_NEAR(row[i], want[i], 1e-6 + 1e-6 * std::abs(want[i]));
+  }
+  EXPECT_EQ(activation_by_path("torch.nn.modules.linear.Identity"), Activation::kIdentity);
+  EXPECT_FALSE(activation_by_path("torch.nn.PReLU"));  // has weights
+  EXPECT_FALSE(activation_by_path("own.Tanh"));
 }
 
 TEST(TextGraph, TellsOutputsByNameAndShape) {

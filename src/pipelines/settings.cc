@@ -20,8 +20,8 @@ std::string Range::instead_of(double value) const {
 
 void Settings::check_id(const std::string& name, int64_t id) {
   if (id < 0 || id >= vocabulary)
-    refuse(Status::error(Code::kInvalidArgument, name + ": token " + std::to_string(id) +
-                                                     " is outside the vocabulary of " + std::to_string(vocabulary)));
+    refuse(Status::wrong_option(
+        name, name + ": token " + std::to_string(id) + " is outside the vocabulary of " + std::to_string(vocabulary)));
 }
 
 std::vector<int64_t> Settings::ids(const char* field) {

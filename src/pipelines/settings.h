@@ -48,8 +48,8 @@ struct Settings {
   template <typename T>
   void check(const std::string& name, T value, const Range& range) {
     if (!range.holds(static_cast<double>(value)))
-      refuse(Status::error(Code::kInvalidArgument, name + " should be " + range.instead_of(static_cast<double>(value)) +
-                                                       ", is " + text_of(value)));
+      refuse(Status::wrong_option(
+          name, name + " should be " + range.instead_of(static_cast<double>(value)) + ", is " + text_of(value)));
   }
   void check_id(const std::string& name, int64_t id);
   void check_ids(const std::string& name, const std::vector<int64_t>& ids) {

@@ -29,7 +29,8 @@ Status check_guesses(const Model::Impl& m, const GenerateOptions& options, const
                          m.file + ": " +
                              (options.prompt_lookup > 0 ? "prompt lookup guesses by the prompt's own words"
                                                         : "a draft guesses from the tokens alone") +
-                             ", and answers of a model with an encoder follow its source");
+                             ", and answers of a model with an encoder follow its source")
+        .or_option(by_draft ? "draft_tokens" : "prompt_lookup");
   if (guesses >= m.rows_of_one()) {
     const std::string why = !m.in_place    ? " in naive mode"
                             : m.together() ? ""
@@ -37,11 +38,12 @@ Status check_guesses(const Model::Impl& m, const GenerateOptions& options, const
     return Status::error(Code::kInvalidArgument, m.file + ": " + (by_draft ? "draft_tokens " : "prompt_lookup ") +
                                                      std::to_string(guesses) +
                                                      " wants the logits of as many tokens and one more; a step gives " +
-                                                     std::to_string(m.rows_of_one()) + why);
+                                                     std::to_string(m.rows_of_one()) + why)
+        .or_option(by_draft ? "draft_tokens" : "prompt_lookup");
   }
   if (by_draft && !m.draft)
-    return Status::error(Code::kInvalidArgument, "draft_tokens " + std::to_string(guesses) +
-                                                     ": no draft model was loaded (LoadOptions::draft)");
+    return Status::wrong_option(
+        "draft_tokens", "draft_tokens " + std::to_string(guesses) + ": no draft model was loaded (LoadOptions::draft)");
   return Status::ok();
 }
 
@@ -50,17 +52,18 @@ struct ToBegin {
   Start start;
   GenerateOptions options;
   ResolvedOptions resolved;
+  std::string salt = {};
 };
 
 // The decoding of an answer.
 Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, ToBegin todo) {
-  auto& [start, options, resolved] = todo;
+  auto& [start, options, resolved, salt] = todo;
   const bool beams = resolved.beams.beams > 1;
   if (beams && resolved.sampling.max_new_tokens > 1 && m.in_place && !m.in_place->can_fork()) {
     const std::string& why = m.in_place->one_sequence();
     return Status::error(Code::kUnsupportedModel, m.file + ": beams " + std::to_string(resolved.beams.beams) + ": " +
-                                                      needs_one_run().message() +
-                                                      (why.empty() ? "" : " (" + why + ")"));
+                                                      needs_one_run().message() + (why.empty() ? "" : " (" + why + ")"))
+        .or_option("beams");
   }
   Result<std::optional<Grammar>> grammar = m.grammars.get(options, m.text(), m.vocabulary);
   if (!grammar.is_ok()) return grammar.status().or_code(Code::kInvalidArgument);
@@ -71,7 +74,8 @@ Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, ToBegin todo) 
                        options.report_perplexity, options.echo,   options.logprobs, options.num_return};
   };
   const bool may_give_way = m.in_place && !m.in_place->has_window();
-  Opening opening{std::move(start), m.prefixes() ? options.prefix_cache : PrefixReuse::kOff, may_give_way};
+  Opening opening{std::move(start), m.prefixes() ? options.prefix_cache : PrefixReuse::kOff, may_give_way,
+                  std::move(salt)};
   if (beams) return std::unique_ptr<Decoding>(new BeamDecoding(m, std::move(opening), rules()));
   std::vector<AnswerRules> all;
   for (int64_t k = 0; k < options.choices; ++k) {
@@ -85,11 +89,12 @@ Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, ToBegin todo) 
 
 // The decoding that the options ask for.
 Result<std::unique_ptr<Decoding>> decoding_of(Model::Impl& m, ToBegin todo) {
-  const auto& [start, options, resolved] = todo;
+  const auto& [start, options, resolved, salt] = todo;
   if (!options.prompt_logprobs) return answer_decoding(m, std::move(todo));
   if (m.has_encoder() || !start.source.tensors.empty())
     return Status::error(Code::kUnsupportedModel,
-                         m.file + ": prompt_logprobs are of a prompt of tokens alone, without an encoder's rows");
+                         m.file + ": prompt_logprobs are of a prompt of tokens alone, without an encoder's rows")
+        .or_option("prompt_logprobs");
   std::vector<int64_t> prompt = start.decoder;
   const int64_t top = *options.prompt_logprobs;
   const bool beams = resolved.beams.beams > 1;
@@ -241,6 +246,7 @@ Result<Generation> Ticket::result() { return impl_->job->result(); }
 Result<Ticket> Model::submit(Request request) const {
   return or_out_of_memory([&]() -> Result<Ticket> {
     SITU_TAKE(prepared, prepare(*impl_, request.prompt, request.options));
+    prepared.salt = request.salt;
     SITU_TAKE(decoding, decoding_of(*impl_, std::move(prepared)));
     auto ticket = std::make_shared<Ticket::Impl>();  // before somebody has to take the request back
     SITU_RETURN_IF_ERROR(assign(&ticket->job, impl_->scheduler->submit(std::move(decoding), treatment_of(request))));

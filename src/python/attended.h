@@ -1,5 +1,5 @@
 // Work that takes long, while Python's main thread, if it waits for it, runs signal handlers: one may raise, as that of
-// Control-C does, and ends the work; or use the model.
+// Control-C does, and ends the work; or use the model. Work of other threads goes on.
 #pragma once
 
 #include <atomic>
@@ -19,29 +19,24 @@ constexpr std::chrono::milliseconds kSignals{100};
 // raised. `tokens` that are fed, where it is known: a few are not worth a thread. Needs the GIL.
 template <typename Work>
 auto attended(ModelHandle& handle, Work&& work, size_t tokens = SIZE_MAX) {
-  handle.check_process();
   constexpr size_t kFew = 64;
-  if (gettid() != getpid() || tokens <= kFew) {
-    nanobind::gil_scoped_release no_gil;
-    return work(handle.model());
-  }
+  if (gettid() != getpid() || tokens <= kFew) return handle.apart(std::forward<Work>(work));
+  handle.check_process();
+  const auto interrupted = std::make_shared<std::atomic<bool>>(false);
   auto done = std::async(std::launch::async, [&] {
-    handle.model().interrupt_when(&handle.interrupted());
-    auto result = work(handle.model());
-    handle.model().interrupt_when(nullptr);
-    return result;
+    const CallsOfThread until(interrupted);
+    return work(handle.model());
   });
   std::optional<nanobind::python_error> raised;
   for (bool ready = false; !ready;) {
     {
-      nanobind::gil_scoped_release no_gil;
+      const NoGil no_gil;
       ready = done.wait_for(kSignals) == std::future_status::ready;
     }
     if (ready || raised || PyErr_CheckSignals() == 0) continue;
     raised.emplace();
-    handle.interrupted() = true;
+    *interrupted = true;
   }
-  handle.interrupted() = false;
   if (raised) throw nanobind::python_error(std::move(*raised));
   return done.get();
 }

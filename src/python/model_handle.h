@@ -4,11 +4,11 @@
 #include <nanobind/nanobind.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "python/no_gil.h"
 #include "situ/model.h"
 
 namespace situ::python {
@@ -35,7 +35,7 @@ class ModelHandle {
         vocabulary_(static_cast<size_t>(model_->facts().vocabulary)),
         process_(getpid()) {}
   ~ModelHandle() {
-    nanobind::gil_scoped_release no_gil;
+    const NoGil no_gil;
     // The threads of the model are not in a fork of its process, and ending them would wait for ever.
     if (in_this_process())
       model_.reset();
@@ -55,23 +55,26 @@ class ModelHandle {
   }
 
   Model& model() { return *model_; }
-  // Of work that a handler of signals ends.
-  std::atomic<bool>& interrupted() { return interrupted_; }
   size_t vocabulary() const { return vocabulary_; }
 
-  // Returns work(model), called without the GIL. Needs the GIL.
+  // Returns work(model), called without the GIL, which the end of the program ends. Needs the GIL.
   template <typename Work>
   auto apart(Work&& work) {
     check_process();
-    nanobind::gil_scoped_release no_gil;
+    const NoGil no_gil;
+    const CallsOfThread end_with_program(ending());
     return work(*model_);
   }
 
  private:
-  std::atomic<bool> interrupted_{false};  // lives longer than whatever looks at it
   std::unique_ptr<Model> model_;
   const size_t vocabulary_;
   const pid_t process_;
 };
+
+// The models that are loaded, of which the program's end ends all requests.
+std::shared_ptr<ModelHandle> share(Model model);
+// For the program's end. Needs the GIL.
+void end_program();
 
 }  // namespace situ::python

@@ -19,6 +19,7 @@
 #include "python/session.h"
 #include "python/speech.h"
 #include "python/stream.h"
+#include "situ/tools.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -31,24 +32,54 @@ using Ids = std::vector<int64_t>;
 
 PyObject* situ_error = nullptr;  // owned by the module
 
+// A download that Python's signals end.
+PullOptions pull_options_of(PullOptions options) {
+  options.progress = [](int64_t, int64_t) {
+    nb::gil_scoped_acquire gil;
+    return PyErr_CheckSignals() == 0;
+  };
+  return options;
+}
+
+LoadOptions with_variants(LoadOptions options, const std::vector<std::string>& variants) {
+  options.variants = variants;
+  return options;
+}
+
+std::string pulled(const std::string& name, const std::vector<std::string>& variants, bool offline) {
+  const Result<Pulled> found = [&] {
+    const NoGil no_gil;
+    return pull(name, pull_options_of({.offline = offline, .variants = variants}));
+  }();
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  return value_or_raise(Result<Pulled>(found)).path;
+}
+
 Handle load(const nb::bytes& path, const nb::dict& arguments) {
   const std::string file(static_cast<const char*>(path.data()), path.size());
   const LoadOptions options = load_options_of(arguments);
-  Result<Model> model = [&] {
-    nb::gil_scoped_release no_gil;
-    return Model::load(file, options);
+  Result<Model> model = [&]() -> Result<Model> {
+    const NoGil no_gil;
+    const Result<Pulled> found = pull(file, pull_options_of({.ask = false, .variants = options.variants}));
+    if (found.is_ok()) return Model::load(found->path, with_variants(options, found->variants));
+    if (found.status().code() != Code::kNotFound) return found.status();
+    return Model::load(file, options);  // says what is wrong with a path
   }();
-  return std::make_shared<ModelHandle>(value_or_raise(std::move(model)));
-}
-
-Result<Ticket> submit(ModelHandle& self, const Prompt& prompt, const nb::dict& arguments, bool interactive) {
-  Request request{prompt, options_of(arguments), interactive};
-  return self.apart([&](Model& m) { return m.submit(std::move(request)); });
+  if (PyErr_Occurred() != nullptr) throw nb::python_error();
+  return share(value_or_raise(std::move(model)));
 }
 
 nb::dict generate(const Handle& self, const Prompt& prompt, const nb::dict& arguments) {
-  PythonStream stream(self, submit(*self, prompt, arguments, false));
+  PythonStream stream(self, {prompt, options_of(arguments), false});
   return to_python(value_or_raise(stream.wait()));
+}
+
+// Token ids as Python gives them: whatever has integers in an order. TypeError: others. Lists and arrays are read
+// without code of Python, in whose midst a thread would be killed as the program ends.
+Ids ids_of(nb::handle given) {
+  Ids ids;
+  if (!nb::try_cast(given, ids)) ids = nb::cast<Ids>(nb::module_::import_("situ.prompts").attr("token_ids")(given));
+  return ids;
 }
 
 nb::list generate_all(ModelHandle& self, const nb::list& given, const nb::dict& arguments) {
@@ -90,7 +121,7 @@ nb::dict perplexity(ModelHandle& self, const Ids& tokens, int64_t context, int64
 }
 
 std::unique_ptr<PythonStream> stream(const Handle& self, const Prompt& prompt, const nb::dict& arguments) {
-  return std::make_unique<PythonStream>(self, submit(*self, prompt, arguments, true));
+  return std::make_unique<PythonStream>(self, Request{prompt, options_of(arguments), true});
 }
 
 nb::object to_object(const std::optional<Event>& token) { return token ? to_python(*token) : nb::object(nb::none()); }
@@ -100,6 +131,11 @@ nb::object result(PythonStream& self) {
   if (!result) return nb::none();
   return to_python(value_or_raise(*result));
 }
+
+// A request may hold them longer than Python does, and let them go without its lock.
+struct PythonWakeups {
+  std::shared_ptr<Wakeups> shared = std::make_shared<Wakeups>();
+};
 
 // The error that ended an answer which had tokens before; None: none did.
 nb::object failure(PythonStream& self) {
@@ -216,22 +252,23 @@ void bind_session(nb::module_& m) {
       m, "Session", nb::is_weak_referenceable(),
       "One sequence of tokens and its state; situ.Model.session() makes it. It keeps its model alive.\n\n"
       "Sessions of one model may live side by side and take turns.")
-      .def("step", &PythonSession::step, "tokens"_a,
-           nb::sig(
-               "def step(self, tokens: Sequence[int] | numpy.typing.NDArray[numpy.integer[typing.Any]]) -> "
-               "typing.Annotated[numpy.typing.NDArray[numpy.float32], dict(shape=(None,), order='C', writable=False)]"),
-           "Feeds token ids, each in [0, vocabulary), and returns the logits after the last one.\n\n"
-           "The array, float32 [vocabulary], is a read-only view of the memory that the model computes them in: "
-           "nothing is\n"
-           "copied, unless the graph computes half precision or the logits of all tokens; the ledger says so. It holds "
-           "these\n"
-           "logits until the next step of the same session, whatever other sessions, streams and threads do; then it "
-           "may show\n"
-           "those of that step. Copy it (numpy.array(logits)) to keep it. It may outlive session and model.\n\n"
-           "Raises SituError: an id out of range, the context length exceeded, no token, no room. The session is then "
-           "as "
-           "it was,\n"
-           "or empty where the beginning of what it was has left the window.")
+      .def(
+          "step", [](PythonSession& self, nb::handle tokens) { return self.step(ids_of(tokens)); }, "tokens"_a,
+          nb::sig(
+              "def step(self, tokens: Sequence[int] | numpy.typing.NDArray[numpy.integer[typing.Any]]) -> "
+              "typing.Annotated[numpy.typing.NDArray[numpy.float32], dict(shape=(None,), order='C', writable=False)]"),
+          "Feeds token ids, each in [0, vocabulary), and returns the logits after the last one.\n\n"
+          "The array, float32 [vocabulary], is a read-only view of the memory that the model computes them in: "
+          "nothing is\n"
+          "copied, unless the graph computes half precision or the logits of all tokens; the ledger says so. It holds "
+          "these\n"
+          "logits until the next step of the same session, whatever other sessions, streams and threads do; then it "
+          "may show\n"
+          "those of that step. Copy it (numpy.array(logits)) to keep it. It may outlive session and model.\n\n"
+          "Raises SituError: an id out of range, the context length exceeded, no token, no room. The session is then "
+          "as "
+          "it was,\n"
+          "or empty where the beginning of what it was has left the window.")
       .def("rewind", &PythonSession::rewind, "length"_a,
            "Drops the last tokens, so that `length` are left. Raises SituError: more than there are; tokens that the "
            "next one\n"
@@ -249,6 +286,10 @@ void bind_session(nb::module_& m) {
 }
 
 void bind_stream(nb::module_& m) {
+  nb::class_<PythonWakeups>(m, "Wakeups", "The numbers of streams that have something to poll for.")
+      .def(nb::init<>())
+      .def("descriptor", [](const PythonWakeups& self) { return self.shared->descriptor(); })
+      .def("take", [](const PythonWakeups& self) { return self.shared->take(); });
   nb::class_<PythonStream>(m, "TokenStream", "The C++ side of situ.Stream.")
       .def(
           "next", [](PythonStream& self) { return to_object(self.next()); },
@@ -257,7 +298,13 @@ void bind_stream(nb::module_& m) {
           "poll", [](PythonStream& self) { return to_object(self.poll()); },
           nb::sig("def poll(self) -> tuple[int, str, float | None, list[tuple[int, float]], int] | None"))
       .def("ended", &PythonStream::ended)
-      .def("notify", &PythonStream::notify, "event"_a)
+      .def("waits", &PythonStream::waits)
+      .def(
+          "notify",
+          [](PythonStream& self, const PythonWakeups* wakeups, uint64_t number) {
+            self.notify(wakeups ? wakeups->shared : nullptr, number);
+          },
+          "wakeups"_a.none(), "number"_a)
       .def("result", &result, nb::sig("def result(self) -> dict[str, typing.Any] | None"))
       .def("failure", &failure, nb::sig("def failure(self) -> SituError | None"))
       .def("close", &PythonStream::close);
@@ -294,12 +341,17 @@ NB_MODULE(_situ, m) {
   if (!situ_error) throw nb::python_error();
   m.attr("SituError") = nb::handle(situ_error);
   m.attr("SituError").attr("code") = code_name(Code::kInvalidArgument);  // of those that are raised in Python
+  m.attr("__version__") = SITU_VERSION;
+  nb::set_leak_warnings(false);  // threads that sleep for ever as the program ends (NoGil) hold what they had
   bind_model(m);
   bind_session(m);
   bind_stream(m);
   bind_openai(m);
   bind_speech(m);
   m.def("load", &load, "path"_a, "options"_a, nb::sig("def load(path: bytes, options: dict[str, object]) -> Model"));
+  m.def("end_program", &end_program, "Ends what computes, as the program ends.");
+  m.def("pull", &pulled, "name"_a, "variants"_a, "offline"_a,
+        nb::sig("def pull(name: str, variants: list[str], offline: bool) -> str"));
   m.def("option_names", &option_names, nb::sig("def option_names() -> list[str]"),
         "The names of the options of generate.");
   m.def("load_option_names", &load_option_names, nb::sig("def load_option_names() -> list[str]"),

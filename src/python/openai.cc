@@ -21,8 +21,11 @@ class PythonAnswer {
     answer_ = model_->apart([&](Model& m) { return std::make_unique<OpenAiAnswer>(m, url, text, name); });
   }
   ~PythonAnswer() {
-    if (!model_->in_this_process()) static_cast<void>(answer_.release());
-    nb::gil_scoped_release no_gil;
+    if (!model_->in_this_process()) {
+      static_cast<void>(answer_.release());
+      return;
+    }
+    const NoGil no_gil;
     answer_.reset();
   }
   PythonAnswer(const PythonAnswer&) = delete;
@@ -32,10 +35,11 @@ class PythonAnswer {
   nb::object next() {
     constexpr std::chrono::milliseconds kSignals{50};
     while (true) {
+      model_->check_process();
       std::optional<std::string> piece;
       bool ended = false;
       {
-        nb::gil_scoped_release no_gil;
+        const NoGil no_gil;
         piece = answer_->next(kSignals);
         ended = answer_->ended();
       }
@@ -47,7 +51,8 @@ class PythonAnswer {
   int status() const { return answer_->status(); }
   bool streams() const { return answer_->streams(); }
   void close() {
-    nb::gil_scoped_release no_gil;
+    model_->check_process();
+    const NoGil no_gil;
     answer_->cancel();
   }
 

@@ -25,7 +25,6 @@ void set(Options& options, nb::handle value) {
 // An enum by its name; SituError: it has no such value.
 template <auto kField, auto kNamed, typename Options>
 void set_named(Options& options, nb::handle value) {
-  if (value.is_none()) return;
   options.*kField = value_or_raise(kNamed(nb::cast<std::string>(value)));
 }
 
@@ -128,6 +127,7 @@ Options options_by(const Option<Options> (&known)[count], const nb::dict& argume
     const auto* const option =
         std::find_if(std::begin(known), std::end(known), [&](const Option<Options>& o) { return o.name == name; });
     if (option == std::end(known)) raise_type_error("there is no option '" + name + "' of " + of);
+    if (value.is_none()) continue;
     try {
       option->set(options, value);
     } catch (const nb::cast_error&) {

@@ -8,7 +8,8 @@
 
 namespace situ::python {
 
-// Fields by their names; what is not named keeps its default. TypeError: an unknown name, a value of another type.
+// Fields by their names; what is not named, or is None, keeps its default. TypeError: an unknown name, a value of
+// another type.
 GenerateOptions options_of(const nanobind::dict& arguments);
 LoadOptions load_options_of(const nanobind::dict& arguments);
 nanobind::list option_names();

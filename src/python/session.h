@@ -20,7 +20,7 @@ class PythonSession {
       : model_(std::move(model)), session_(std::make_unique<Session>(std::move(session))) {}
   // Gives the slots of its tokens back to the model.
   ~PythonSession() {
-    nanobind::gil_scoped_release no_gil;
+    const NoGil no_gil;
     if (!model_->in_this_process()) {
       static_cast<void>(session_.release());
       return;

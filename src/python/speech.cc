@@ -8,7 +8,8 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <optional>
+#include <memory>
+#include <span>
 #include <string_view>
 #include <type_traits>
 #include <variant>
@@ -43,6 +44,7 @@ void set_task(SpeechOptions& options, nb::handle value) {
 struct SpeechOption {
   std::string_view name;
   void (*set)(SpeechOptions& options, nb::handle value);  // throws nb::cast_error
+  bool none_is_off = false;                               // else None is: not set
 };
 
 constexpr SpeechOption kSpeechOptions[] = {
@@ -54,9 +56,9 @@ constexpr SpeechOption kSpeechOptions[] = {
     {"best_of", set_field<&SpeechOptions::best_of>},
     {"patience", set_field<&SpeechOptions::patience>},
     {"length_penalty", set_field<&SpeechOptions::length_penalty>},
-    {"compression_ratio_threshold", set_field<&SpeechOptions::compression_ratio_threshold>},
-    {"logprob_threshold", set_field<&SpeechOptions::logprob_threshold>},
-    {"no_speech_threshold", set_field<&SpeechOptions::no_speech_threshold>},
+    {"compression_ratio_threshold", set_field<&SpeechOptions::compression_ratio_threshold>, true},
+    {"logprob_threshold", set_field<&SpeechOptions::logprob_threshold>, true},
+    {"no_speech_threshold", set_field<&SpeechOptions::no_speech_threshold>, true},
     {"condition_on_previous_text", set_field<&SpeechOptions::condition_on_previous_text>},
     {"prompt", set_field<&SpeechOptions::prompt>},
     {"hotwords", set_field<&SpeechOptions::hotwords>},
@@ -73,6 +75,7 @@ SpeechOptions speech_options_of(const nb::dict& arguments) {
                                               [&](const SpeechOption& o) { return o.name == name; });
     if (option == std::end(kSpeechOptions))
       throw nb::type_error(("there is no option '" + name + "' of transcribe").c_str());
+    if (value.is_none() && !option->none_is_off) continue;
     try {
       option->set(options, value);
     } catch (const nb::cast_error&) {
@@ -119,21 +122,39 @@ nb::dict to_python(const Transcript& t) {
 // A transcription with all that must live as long.
 class Transcription {
  public:
-  Transcription(std::shared_ptr<ModelHandle> handle, std::variant<std::string, Samples> audio,
-                const SpeechOptions& options)
+  struct File {
+    std::string bytes;
+  };
+  using Audio = std::variant<std::string, File, Samples>;  // a path, what a file holds, samples
+  Transcription(std::shared_ptr<ModelHandle> handle, Audio audio, const SpeechOptions& options)
       : handle_(std::move(handle)), audio_(std::move(audio)) {
     value_or_raise(attended(*handle_, [&](Model& model) -> Result<bool> {
       Result<SpeechModel> speech = SpeechModel::of(model);
       if (!speech.is_ok()) return speech.status();
-      speech_.emplace(std::move(*speech));
-      const auto* path = std::get_if<std::string>(&audio_);
-      Result<SpeechStream> stream =
-          path ? speech_->start(*path, options) : speech_->start(span_of(std::get<Samples>(audio_)), options);
+      speech_ = std::make_unique<SpeechModel>(std::move(*speech));
+      const auto* const path = std::get_if<std::string>(&audio_);
+      const auto* const file = std::get_if<File>(&audio_);
+      Result<SpeechStream> stream = path   ? speech_->start(*path, options)
+                                    : file ? speech_->start(std::as_bytes(std::span(file->bytes)), "the audio", options)
+                                           : speech_->start(span_of(std::get<Samples>(audio_)), options);
       if (!stream.is_ok()) return stream.status();
-      stream_.emplace(std::move(*stream));
+      stream_ = std::make_unique<SpeechStream>(std::move(*stream));
       return true;
     }));
   }
+
+  ~Transcription() {
+    if (!handle_->in_this_process()) {
+      static_cast<void>(stream_.release());
+      static_cast<void>(speech_.release());
+      return;
+    }
+    const NoGil no_gil;
+    stream_.reset();
+    speech_.reset();
+  }
+  Transcription(const Transcription&) = delete;
+  Transcription& operator=(const Transcription&) = delete;
 
   nb::object next() {
     const auto segment = value_or_raise(attended(*handle_, [&](Model&) { return stream_->next(); }));
@@ -143,9 +164,9 @@ class Transcription {
 
  private:
   const std::shared_ptr<ModelHandle> handle_;
-  const std::variant<std::string, Samples> audio_;
-  std::optional<SpeechModel> speech_;
-  std::optional<SpeechStream> stream_;
+  const Audio audio_;
+  std::unique_ptr<SpeechModel> speech_;
+  std::unique_ptr<SpeechStream> stream_;
 };
 
 nb::ndarray<nb::numpy, float, nb::ndim<2>> features(const std::shared_ptr<ModelHandle>& handle,
@@ -175,6 +196,14 @@ void bind_speech(nb::module_& m) {
       },
       "model"_a, "path"_a, "options"_a,
       nb::sig("def transcribe_path(model: Model, path: bytes, options: dict[str, object]) -> Transcription"));
+  m.def(
+      "transcribe_bytes",
+      [](const std::shared_ptr<ModelHandle>& model, const nb::bytes& file, const nb::dict& options) {
+        return std::make_unique<Transcription>(model, Transcription::File{std::string(file.c_str(), file.size())},
+                                               speech_options_of(options));
+      },
+      "model"_a, "file"_a, "options"_a,
+      nb::sig("def transcribe_bytes(model: Model, file: bytes, options: dict[str, object]) -> Transcription"));
   m.def(
       "transcribe_samples",
       [](const std::shared_ptr<ModelHandle>& model, const Samples& samples, const nb::dict& options) {

@@ -17,7 +17,7 @@ Generation failed_answer(const Status& why) {
   return g;
 }
 
-Answer::Answer(const Served& served, AnswerRules rules, std::span<const int64_t> prompt, SideThread& beside,
+Answer::Answer(const Served& served, AnswerRules rules, std::span<const int64_t> prompt, SideThreads& beside,
                std::vector<Event>& shown, size_t choice)
     : text_(rules.text ? served.tokenizer : nullptr, rules.stop),
       end_ids_(rules.sampling.end_ids),

@@ -35,11 +35,17 @@ Generation failed_answer(const Status& why);
 class Answer {
  public:
   // `served` must outlive it. `beside`: for its grammar. `shown`: where its tokens go.
-  Answer(const Served& served, AnswerRules rules, std::span<const int64_t> prompt, SideThread& beside,
+  Answer(const Served& served, AnswerRules rules, std::span<const int64_t> prompt, SideThreads& beside,
          std::vector<Event>& shown, size_t choice);
 
   // The prompt's text, in front of the answer's.
   Status echo(std::span<const int64_t> prompt);
+  // Whether its grammar has said what may come next. next() waits for that.
+  bool may_choose() const { return !constraint_ || constraint_->ready(); }
+  // The same, after the few milliseconds that a step may wait for it.
+  bool may_choose_soon() { return !constraint_ || constraint_->ready_soon(); }
+  // What may come next takes so long to find that a step does not go on beside it.
+  bool slow() const { return constraint_ && constraint_->slow(); }
   // Chooses the next token by the logits and reports it. ended() afterwards: this was the last, or it is no token.
   Status next(std::span<const float> logits);
   // The text so far, as ids: prompt and answer.

@@ -6,6 +6,13 @@
 #include "requests/scheduler.h"
 
 namespace situ {
+namespace {
+
+// A draft takes steps of its own for each answer, and a step of several answers costs little more than one of one: with
+// more answers than these their rows are worth more than the guesses.
+constexpr int64_t kMostAnswersOfDraft = 4;
+
+}  // namespace
 
 AnswerDecoding::AnswerDecoding(Served& served, Opening opening, std::vector<AnswerRules> rules, int64_t guesses,
                                bool by_draft)
@@ -29,12 +36,15 @@ AnswerDecoding::Branch* AnswerDecoding::stem() {
   return b == branches_.end() ? nullptr : &*b;
 }
 
-// Of what it was fed before, and of the next token.
-int64_t AnswerDecoding::tokens_to_begin() const {
+// The prompt counts once, for the first.
+int64_t AnswerDecoding::tokens_to_feed() const {
   int64_t tokens = 0;
-  for (const Branch& b : branches_)
-    if (!b.answer.ended() && (tokens == 0 || !in_turn_))
-      tokens += std::ssize(b.answer.ids()) - (tokens > 0 ? static_cast<int64_t>(prompt().size()) : 0);
+  bool first = true;
+  for (const Branch& b : branches_) {
+    if (b.answer.ended() || (!first && in_turn_)) continue;
+    tokens += std::ssize(b.answer.ids()) - (first ? b.strand.length() : std::max(b.strand.length(), prompt_tokens()));
+    first = false;
+  }
   return tokens;
 }
 
@@ -56,7 +66,16 @@ Status AnswerDecoding::wants(std::vector<Want>& wants) {
     Branch& b = branches_[i];
     if (b.answer.ended() || (&b != first && (in_turn_ || b.strand.length() < rows))) continue;
     const std::span<const int64_t> ids = b.answer.ids();
-    if (b.strand.length() + 1 == std::ssize(ids) && b.strand.length() >= rows && guesses_ > 0) {
+    const bool next = b.strand.length() + 1 == std::ssize(ids);  // behind what it is fed a token is chosen
+    if (next && prompt_done_ && (b.late || b.answer.slow()) && !b.answer.may_choose()) continue;
+    if (!prompt_done_ && !all_may_choose()) {
+      if (next) continue;
+      wants.push_back(next_of(b.strand, ids.first(ids.size() - 1), std::min(prompt_rows_, ids.size() - 1), i));
+      wants.back().wanted = 0;
+      wants.back().whole = rows;
+      continue;
+    }
+    if (next && b.strand.length() >= rows && guesses_ > 0) {
       guess(b);
       if (b.draft && b.draft->at_work()) {
         wants.push_back(b.draft->want(i));
@@ -72,14 +91,21 @@ Status AnswerDecoding::wants(std::vector<Want>& wants) {
   return Status::ok();
 }
 
+// The answers whose first token is chosen by the logits of the prompt.
+bool AnswerDecoding::all_may_choose() const {
+  return std::all_of(branches_.begin(), branches_.end(),
+                     [](const Branch& b) { return b.answer.ended() || b.answer.may_choose(); });
+}
+
 // What may follow the last token. With a draft it takes steps of that first.
 void AnswerDecoding::guess(Branch& b) {
   if (b.guessed) return;
   const std::span<const int64_t> ids = b.answer.ids();
   const int64_t length = b.strand.length();
-  const int64_t most =
-      std::min({b.count.now(), std::min(served_.context_length - length, b.answer.left()) - 1,
-                served_.most_guesses(length), served_.rows_of_one() - 1, no_guesses_ ? int64_t{0} : guesses_});
+  const bool few = !b.draft || served_.running + std::ssize(branches_) - 1 <= kMostAnswersOfDraft;
+  const int64_t most = std::min({b.count.now(), std::min(served_.context_length - length, b.answer.left()) - 1,
+                                 served_.most_guesses(length), served_.rows_of_one() - 1,
+                                 no_guesses_ || !few || b.answer.slow() ? int64_t{0} : guesses_});
   std::span<const int64_t> guess;
   if (b.draft) {
     if (b.draft->at_work()) return;
@@ -126,13 +152,36 @@ void AnswerDecoding::take(const Want& want, Rows rows) {
     if (at + 1 < std::ssize(b.answer.ids())) continue;  // fed again
     const int64_t token = want.tokens[want.tokens.size() - rows.size() + static_cast<size_t>(r)];
     if (token != b.answer.ids()[static_cast<size_t>(at)]) break;
+    if (!b.answer.may_choose_soon() && can_feed_again(b, at)) {
+      b.right = at;
+      b.late = true;
+      break;
+    }
+    b.late = false;
     b.right = at + 1;
     choose(b, rows[static_cast<size_t>(r)], at + 1);
   }
 }
 
+// Keeps what was computed of the prompt, be it that its answers have ended with their first token.
+void AnswerDecoding::keep_once() {
+  const auto fed = std::find_if(branches_.begin(), branches_.end(),
+                                [&](const Branch& b) { return b.strand.length() >= prompt_tokens(); });
+  if (!prompt_done_ || kept_ || fed == branches_.end()) return;
+  kept_ = true;
+  keep_prompt(fed->strand);
+  // Whole states are known for a few steps only.
+  if (opening_.reuse == PrefixReuse::kAll && served_.whole_states() && fed->strand.length() == prompt_tokens())
+    fed->strand.keep_prefix(prompt(), true, opening_.salt);
+}
+
+// Whether the token number `at` can be fed once more.
+bool AnswerDecoding::can_feed_again(const Branch& b, int64_t at) const {
+  return at >= prompt_tokens() && b.strand.sequence && served_.in_place->can_rewind(*b.strand.sequence, at).is_ok();
+}
+
 void AnswerDecoding::settle() {
-  Branch* const first = stem();
+  keep_once();
   // The one that was fed the prompt, which may have ended with its first token.
   const auto fed = std::find_if(branches_.begin(), branches_.end(),
                                 [&](const Branch& b) { return b.strand.length() == prompt_tokens(); });
@@ -140,7 +189,7 @@ void AnswerDecoding::settle() {
     if (b.right >= 0) {
       const int64_t wrong = b.strand.length() - b.right, tried = static_cast<int64_t>(b.tried);
       if (wrong > 0) b.strand.rewind(b.right);
-      if (b.guessed) {
+      if (b.guessed && !b.late) {
         b.count.learn(tried, tried - wrong);
         guessed_ += tried;
         accepted_ += tried - wrong;
@@ -155,12 +204,6 @@ void AnswerDecoding::settle() {
     b.answer.close();
     if (in_turn_) leave(b);
   }
-  if (!prompt_done_ || kept_ || !first) return;
-  kept_ = true;
-  if (first->strand.length() >= prompt_tokens()) keep_prompt(first->strand);
-  // Whole states are known for a few steps only.
-  if (opening_.reuse == PrefixReuse::kAll && served_.whole_states() && first->strand.length() == prompt_tokens())
-    first->strand.keep_prefix(prompt(), true);
 }
 
 // Of several that are fed in turn, the next one.
@@ -169,12 +212,23 @@ bool AnswerDecoding::begins_again() {
   return next && next != opened_;
 }
 
+// The first that has not ended keeps its slots.
+bool AnswerDecoding::take_turns() {
+  const Branch* const first = stem();
+  if (in_turn_ || !prompt_done_ || branches_.size() == 1) return false;
+  in_turn_ = true;
+  for (Branch& b : branches_)
+    if (&b != first && !b.answer.ended()) give_up_runs(b);
+  opened_ = first && first->strand.length() > 0 ? first : nullptr;
+  return true;
+}
+
 // Its slots are for others.
 void AnswerDecoding::leave(Branch& b) {
   const int64_t length = b.strand.length();
   fed_ += std::max<int64_t>(0, length - prompt_tokens());
   if (opening_.reuse == PrefixReuse::kAll && length > 0 && length <= std::ssize(b.answer.ids()))
-    b.strand.keep_prefix(b.answer.ids().first(static_cast<size_t>(length)), true);
+    b.strand.keep_prefix(b.answer.ids().first(static_cast<size_t>(length)), true, opening_.salt);
   b.strand = Strand();
 }
 
@@ -213,12 +267,14 @@ bool AnswerDecoding::drop_guesses() {
 }
 
 void AnswerDecoding::give_up_runs() {
-  for (Branch& b : branches_) {
-    b.strand = Strand(served_);
-    if (b.draft) b.draft->release();
-    b.forget_guess();
-    b.right = -1;
-  }
+  for (Branch& b : branches_) give_up_runs(b);
+}
+
+void AnswerDecoding::give_up_runs(Branch& b) {
+  b.strand = Strand(served_);
+  if (b.draft) b.draft->release();
+  b.forget_guess();
+  b.right = -1;
 }
 
 void AnswerDecoding::release() {
@@ -230,6 +286,7 @@ void AnswerDecoding::release() {
 
 Result<Generation> AnswerDecoding::finish(const Figures& figures) {
   if (!failed_.is_ok()) return failed_;
+  keep_once();
   for (Branch& b : branches_) leave(b);
   Generation g = branches_[0].answer.finish();
   if (branches_.size() > 1 || score_)

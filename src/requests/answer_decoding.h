@@ -19,7 +19,7 @@ class AnswerDecoding : public PromptDecoding {
   // prompt in front.
   AnswerDecoding(Served& served, Opening opening, std::vector<AnswerRules> rules, int64_t guesses, bool by_draft);
 
-  int64_t tokens_to_begin() const override;
+  int64_t tokens_to_feed() const override;
   Result<bool> begin(Clock::time_point until, Figures& figures) override;
   Status wants(std::vector<Want>& wants) override;
   void take(const Want& want, Rows rows) override;
@@ -29,6 +29,7 @@ class AnswerDecoding : public PromptDecoding {
   bool ended() const override;
   bool begins_again() override;
   bool drop_guesses() override;
+  bool take_turns() override;
   void give_up_runs() override;
   void strands(std::vector<const Strand*>& to) const override {
     for (const Branch& b : branches_)
@@ -48,6 +49,7 @@ class AnswerDecoding : public PromptDecoding {
     bool guessed = false;          // for the next step: tokens of `fed` behind the first
     std::vector<int64_t> fed;
     int64_t right = -1;  // tokens of the strand that hold; -1: all
+    bool late = false;   // the token behind the last one is fed again, since its grammar was late
     size_t tried = 0;
     void forget_guess() {
       guessed = false;
@@ -58,14 +60,18 @@ class AnswerDecoding : public PromptDecoding {
   // The token that follows `length` ones.
   void choose(Branch& branch, std::span<const float> logits, int64_t length);
   Branch* stem();
+  void keep_once();
+  bool all_may_choose() const;
+  bool can_feed_again(const Branch& branch, int64_t at) const;
   void leave(Branch& branch);
+  void give_up_runs(Branch& branch);
   void guess(Branch& branch);
 
   std::vector<Branch> branches_;
   const Branch* opened_ = nullptr;  // whose strand was begun
   const int64_t guesses_;
   const std::optional<uint64_t> seed_;
-  const bool in_turn_;
+  bool in_turn_;  // one answer is fed after the other
   const bool echo_, score_;
   bool kept_ = false, no_guesses_ = false;
   int64_t guessed_ = 0, accepted_ = 0, fed_ = 0;  // fed_: behind the prompt, by those that have left

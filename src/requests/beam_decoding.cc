@@ -18,9 +18,11 @@ BeamDecoding::BeamDecoding(Served& served, Opening opening, AnswerRules rules, b
 }
 
 // The prompt once, and what each beam has beside it.
-int64_t BeamDecoding::tokens_to_begin() const {
-  int64_t tokens = prompt_tokens();
-  for (const Branch& b : branches_) tokens += std::ssize(b.sampler.ids()) - prompt_tokens();
+int64_t BeamDecoding::tokens_to_feed() const {
+  int64_t tokens = 0;
+  for (const Branch& b : branches_)
+    tokens += std::ssize(b.sampler.ids()) -
+              (&b == &branches_[0] ? b.strand.length() : std::max(b.strand.length(), prompt_tokens()));
   return tokens;
 }
 

@@ -18,7 +18,7 @@ class BeamDecoding : public PromptDecoding {
   // not.
   BeamDecoding(Served& served, Opening opening, AnswerRules rules, bool renormalised = false);
 
-  int64_t tokens_to_begin() const override;
+  int64_t tokens_to_feed() const override;
   Result<bool> begin(Clock::time_point until, Figures& figures) override;
   Status wants(std::vector<Want>& wants) override;
   void take(const Want& want, Rows rows) override;

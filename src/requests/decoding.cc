@@ -35,7 +35,7 @@ Result<bool> PromptDecoding::open(Strand& strand, Clock::time_point until, Figur
   const Result<bool> encoded = strand.encode(opening_.start, until, &figures.stages);
   figures.encode_ms += ms_since(start);
   if (encoded.is_ok() && *encoded && opening_.reuse != PrefixReuse::kOff)
-    strand.take_prefix(prompt(), opening_.reuse == PrefixReuse::kAll);
+    strand.take_prefix(prompt(), opening_.reuse == PrefixReuse::kAll, opening_.salt);
   return encoded;
 }
 
@@ -48,7 +48,8 @@ Result<bool> PromptDecoding::begin_with(Strand& strand, Clock::time_point until,
 }
 
 void PromptDecoding::keep_prompt(const Strand& strand) const {
-  if (opening_.reuse != PrefixReuse::kOff) strand.keep_prefix(std::span(prompt()).first(prompt().size() - 1), false);
+  if (opening_.reuse != PrefixReuse::kOff)
+    strand.keep_prefix(std::span(prompt()).first(prompt().size() - 1), false, opening_.salt);
 }
 
 void PromptDecoding::complete(const Figures& figures, int64_t fed, Generation& g) const {

@@ -40,6 +40,8 @@ using Rows = std::span<const std::span<const float>>;
 // The last event of an answer that was shown whole.
 Event end_of(const Generation& answer);
 
+class TextDecoding;
+
 // begin() until it says true; then wants(), take() and settle() in each step, until it has ended; finish() and
 // release(). All calls come from the scheduler's thread, but take(), which any thread of the pool makes, one at a time.
 class Decoding {
@@ -48,14 +50,14 @@ class Decoding {
   virtual ~Decoding() = default;
   // The model whose slots it takes.
   Served& served() const { return served_; }
-  // Tokens that are fed before it goes on: slots that it needs to begin, or to begin again.
-  virtual int64_t tokens_to_begin() const = 0;
+  // Tokens that it has and that are not fed: slots that it needs to begin, to begin again, or to go on.
+  virtual int64_t tokens_to_feed() const = 0;
   // Rows of the source space that it needs.
   virtual int64_t source_rows() const { return 0; }
   // Makes the strand, which takes the slots of a kept prefix; runs encoders. False: these are not done (Encoding), and
   // it is to be called again. Error: no strand is left then.
   virtual Result<bool> begin(Clock::time_point until, Figures& figures) = 0;
-  // Appends what it would feed now, at least one want while it has not ended. An error ends it.
+  // Appends what it would feed now; nothing: it waits for what is found beside steps. An error ends it.
   virtual Status wants(std::vector<Want>& wants) = 0;
   // The logits of a want that was fed, [want.wanted][vocabulary].
   virtual void take(const Want& want, Rows rows) = 0;
@@ -71,10 +73,15 @@ class Decoding {
   virtual bool begins_again() { return false; }
   // Feeds fewer tokens next time; false: there is nothing that could be left out.
   virtual bool drop_guesses() { return false; }
-  // Preemption: gives all slots back and begins again later, at tokens_to_begin().
+  // Several answers that do not fit the state together are fed one after the other from here on, each with the prompt
+  // in front. False: they are already, or there is one.
+  virtual bool take_turns() { return false; }
+  // Preemption: gives all slots back and begins again later, with tokens_to_feed().
   virtual bool may_give_way() const { return false; }
   virtual void give_up_runs() {}
   virtual int64_t prompt_tokens() const { return 0; }
+  // Not null: it has texts for the encoder, and wants nothing else.
+  virtual TextDecoding* of_texts() { return nullptr; }
   // Appends the strands that have slots.
   virtual void strands(std::vector<const Strand*>&) const {}
   // Strands go, and what is kept of them. Nothing else is called afterwards but finish().
@@ -117,6 +124,7 @@ struct Opening {
   Start start;
   PrefixReuse reuse = PrefixReuse::kOff;
   bool may_give_way = true;
+  std::string salt = {};  // of kept prefixes that it shares
 };
 
 // One that goes on behind a prompt: that is fed to one strand, and the others fork it.

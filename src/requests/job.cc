@@ -1,5 +1,7 @@
 #include "requests/job.h"
 
+#include <exception>
+#include <string>
 #include <utility>
 
 namespace situ {
@@ -52,7 +54,18 @@ void Job::cancel() {
 
 // Who waits for the end alone is not woken for tokens.
 void Job::tell(bool end) {
-  if (ready_) ready_();
+  const auto fail = [&](const std::string& what) {
+    thrown_ = Status::error("the callback of on_ready threw" + what);
+    cancelled_ = true;
+    if (result_) result_.emplace(thrown_);
+  };
+  if (ready_ && thrown_.is_ok()) try {  // what it throws ends its own request
+      ready_();
+    } catch (const std::exception& e) {
+      fail(std::string(": ") + e.what());
+    } catch (...) {
+      fail("");
+    }
   if (wait_token_ > 0 || (end && wait_end_ > 0)) changed_.notify_all();
 }
 
@@ -64,7 +77,7 @@ void Job::deliver(std::vector<Event> tokens) {
 
 void Job::finish(Result<Generation> result) {
   const std::lock_guard held(mutex_);
-  result_.emplace(std::move(result));
+  result_.emplace(thrown_.is_ok() ? std::move(result) : thrown_);
   tell(true);
 }
 

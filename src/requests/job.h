@@ -7,8 +7,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "base/clock.h"
+#include "base/thread_flag.h"
 #include "requests/decoding.h"
 
 namespace situ {
@@ -20,6 +22,7 @@ struct Treatment {
   int priority = 0;
   std::string client;
   std::optional<Clock::time_point> deadline;
+  SharedFlag flag = thread_flag();  // of the thread that asks: cancels it; null: none
 };
 
 class Job {
@@ -31,6 +34,12 @@ class Job {
   const std::unique_ptr<Decoding> decoding;
   Figures figures;
   uint64_t number = 0;  // in the order of submission
+  const Clock::time_point submitted = Clock::now();
+  int64_t seconds() const { return static_cast<int64_t>(ms_since(submitted) / 1000); }
+  int64_t level = INT64_MIN;                  // its priority when it was admitted
+  int64_t passed = 0;                         // requests that were admitted before it, since it did not fit
+  std::vector<uint64_t> fed_in;               // by branch: number of the last step that fed it tokens of an answer
+  std::optional<Result<Generation>> outcome;  // what the caller is told next
   bool begun = false, preempted = false;
   Clock::time_point prompt_begun, prompt_done;
   bool prompt_is_done = false;
@@ -41,6 +50,15 @@ class Job {
   void on_ready(std::function<void()> ready);
   void cancel();
   bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+  // The flag of others that ends it; null: none.
+  const std::atomic<bool>* flag() const {
+    if (treatment.flag) return treatment.flag.get();
+    return treatment.follows_flag ? decoding->served().interrupt.load() : nullptr;
+  }
+  bool interrupted() const {
+    const std::atomic<bool>* const set = flag();
+    return set && set->load(std::memory_order_relaxed);
+  }
   Result<Generation> result();
   // Whether it was over within so long.
   bool wait(std::chrono::milliseconds patience);
@@ -60,6 +78,7 @@ class Job {
   std::deque<Event> tokens_;
   std::optional<Result<Generation>> result_;
   std::function<void()> ready_;
+  Status thrown_;                      // by ready_
   int wait_token_ = 0, wait_end_ = 0;  // threads
 };
 

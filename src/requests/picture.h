@@ -30,6 +30,15 @@ struct Picture {
 // Where the scheduler's thread leaves a picture, and others find it. Neither waits for the other.
 class PictureFrame {
  public:
+  void put(const Stats& stats) {
+    const std::lock_guard held(mutex_);
+    stats_ = stats;
+  }
+  // Of the end of the last step.
+  Stats stats() const {
+    const std::lock_guard held(mutex_);
+    return stats_;
+  }
   void ask() { wanted_ = true; }
   bool wanted() { return wanted_.exchange(false); }
   void put(std::shared_ptr<const Picture> picture) {
@@ -46,6 +55,7 @@ class PictureFrame {
   std::atomic<bool> wanted_{false};
   mutable std::mutex mutex_;
   std::shared_ptr<const Picture> picture_;
+  Stats stats_;
 };
 
 }  // namespace situ

@@ -1,7 +1,11 @@
 #include "requests/runtime.h"
 
+#include <unistd.h>
+
+#include <atomic>
 #include <exception>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 
@@ -20,13 +24,24 @@ Result<Runtime> Runtime::create(int threads) {
 }
 
 Result<Runtime> Runtime::shared(int threads) {
-  static std::mutex mutex;
-  static std::map<int, std::weak_ptr<Impl>> all;
-  const std::lock_guard held(mutex);
-  const auto found = all.find(threads);
-  if (std::shared_ptr<Impl> impl = found == all.end() ? nullptr : found->second.lock()) return Runtime(std::move(impl));
+  // A child of fork() has runtimes of its own: the threads of its parent's are not there, and their locks may be held.
+  struct All {
+    const pid_t process = getpid();
+    std::mutex mutex;
+    std::map<int, std::weak_ptr<Impl>> by_threads;
+  };
+  static std::atomic<All*> current{nullptr};
+  All* all = current.load();
+  if (!all || all->process != getpid()) {
+    auto mine = std::make_unique<All>();
+    if (current.compare_exchange_strong(all, mine.get())) all = mine.release();
+  }
+  const std::lock_guard held(all->mutex);
+  const auto found = all->by_threads.find(threads);
+  if (found != all->by_threads.end())
+    if (std::shared_ptr<Impl> impl = found->second.lock()) return Runtime(std::move(impl));
   Result<Runtime> made = create(threads);
-  if (made.is_ok()) all[threads] = made->impl_;
+  if (made.is_ok()) all->by_threads[threads] = made->impl_;
   return made;
 }
 

@@ -5,31 +5,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
+#include <functional>
+#include <map>
 
-#include "base/out_of_memory.h"
+#include "requests/lane.h"
 
 namespace situ {
-
-struct Scheduler::Lane {
-  explicit Lane(Served& of) : served(of) {}
-  Served& served;
-  std::vector<std::shared_ptr<Job>> waiting, running;  // running: in the order of admission
-  Policy policy;
-  Stats stats;      // but for what is "now"
-  size_t turn = 0;  // who is asked first, where a step has not room for all
-  int64_t ended = 0;
-  int failures = 0;       // attempts in a row that memory ran out in
-  double encoder_ms = 0;  // of the step
-  bool idle = false;      // all that run wait for programs of encoders
-};
-
-// A want, or the first tokens of it, that takes part in a step.
-struct Scheduler::Picked {
-  Job* job;
-  Want want;
-  bool fed = false;
-};
 
 // -- what other threads call
 
@@ -137,8 +118,16 @@ void Scheduler::note_cancel() {
     abort_ = true;
 }
 
-Stats Scheduler::stats(const Served& served) {
-  return call([&] { return stats_of(lane_of(served)); });
+Stats Scheduler::stats(Served& served) {
+  Meeting& m = meet();
+  if (const std::unique_lock turn(turn_, std::try_to_lock); turn.owns_lock()) {
+    collect(m, false);
+    served.frame.put(stats_of(lane_of(served)));
+  }
+  Stats s = served.frame.stats();
+  s.running = served.running;
+  s.waiting = served.waiting;
+  return s;
 }
 
 std::shared_ptr<const Picture> Scheduler::picture(Served& served) {
@@ -151,8 +140,8 @@ std::shared_ptr<const Picture> Scheduler::picture(Served& served) {
 
 Stats Scheduler::stats_of(const Lane& lane) {
   Stats s = lane.stats;
-  s.running = static_cast<int64_t>(lane.running.size());
-  s.waiting = static_cast<int64_t>(lane.waiting.size());
+  s.running = lane.served.running;
+  s.waiting = lane.served.waiting;
   s.bytes_copied = lane.served.ledger().copied;
   if (!lane.served.in_place) return s;
   s.slots = lane.served.in_place->states().capacity();
@@ -248,10 +237,14 @@ void Scheduler::work() {
       call->done = true;
       call->done.notify_all();
     }
+    begin_round();
     for (size_t i = 0; i < lanes_.size(); ++i) {
-      step(*lanes_[i]);
-      if (lanes_[i]->served.frame.wanted()) look(*lanes_[i]);
+      Lane& lane = *lanes_[(first_lane_ + i) % lanes_.size()];
+      step(lane);
+      lane.served.frame.put(stats_of(lane));
+      if (lane.served.frame.wanted()) look(lane);
     }
+    ++first_lane_;
     pool_.interrupt_when(nullptr);
     busy = idle = false;
     for (const auto& l : lanes_)
@@ -273,13 +266,14 @@ void Scheduler::step(Lane& lane) {
   try {
     sweep(lane);
     const Clock::time_point start = Clock::now();
-    const auto until =
-        start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(encoder_ms()));
+    const std::chrono::duration<double, std::milli> encoders(lane.policy.encoder_ms(lane.answers(), budget_));
+    const auto until = start + std::chrono::duration_cast<Clock::duration>(encoders);
     lane.idle = !lane.running.empty();
     go_on(lane, until);
     admit(lane, until);
-    lane.encoder_ms = ms_since(start);
+    budget_.spent_ms += ms_since(start);
     for (std::vector<Picked>& group : pick(lane)) run(lane, group);
+    step_texts(lane);
     lane.failures = 0;
   } catch (const std::bad_alloc&) {  // in what changes nothing: it is tried again, but not for ever
     constexpr int kMostFailures = 8;
@@ -287,6 +281,9 @@ void Scheduler::step(Lane& lane) {
     lane.failures = 0;
     for (const auto& job : lane.running.empty() ? lane.waiting : lane.running)
       job->decoding->fail(Status::error(Code::kNoRoom, "out of memory"));
+  } catch (...) {
+    const Status why = thrown();
+    for (const auto& job : lane.running) job->decoding->fail(why);
   }
   settle(lane);
 }
@@ -296,27 +293,27 @@ void Scheduler::sweep(Lane& lane) {
   const Clock::time_point now = Clock::now();
   for (auto* jobs : {&lane.waiting, &lane.running})
     for (const auto& job : *jobs)
-      if (job->cancelled() || (job->treatment.follows_flag && lane.served.interrupted()))
+      if (job->cancelled() || job->interrupted())
         job->decoding->end(FinishReason::kCancelled);
       else if (job->treatment.deadline && *job->treatment.deadline <= now)
         job->decoding->end(FinishReason::kDeadline);
-  const auto ended = std::stable_partition(lane.waiting.begin(), lane.waiting.end(),
-                                           [](const auto& job) { return !job->decoding->ended(); });
-  for (auto job = ended; job != lane.waiting.end(); ++job) finish(lane, **job);
-  lane.served.waiting.fetch_sub(lane.waiting.end() - ended);
-  lane.waiting.erase(ended, lane.waiting.end());
+  conclude_ended(lane, lane.waiting);
 }
 
-// For how long encoders go on before the next step.
-double Scheduler::encoder_ms() const {
-  double least = std::numeric_limits<double>::infinity();
+// A round is a step of each model: what prompts take in it, they share.
+void Scheduler::begin_round() {
+  budget_ = {};
+  for (const auto& lane : lanes_)
+    for (const auto& job : lane->running)
+      budget_.interactive = budget_.interactive || (job->treatment.interactive && job->decoding->answers());
+  if (!budget_.interactive) return;
   for (const auto& lane : lanes_) {
-    const bool interactive = std::any_of(lane->running.begin(), lane->running.end(), [](const auto& job) {
-      return job->treatment.interactive && job->decoding->answers() && !job->decoding->ended();
-    });
-    least = std::min(least, lane->policy.encoder_ms(interactive));
+    int64_t rows = 0;
+    for (const auto& job : lane->waiting) rows += job->decoding->tokens_to_feed();
+    for (const auto& job : lane->running)
+      if (!job->decoding->answers()) rows += job->decoding->tokens_to_feed();
+    budget_.backlog_ms += lane->policy.cost.row_ms() * static_cast<double>(rows);
   }
-  return least;
 }
 
 // Encoders of requests that were admitted, in their order.
@@ -330,43 +327,54 @@ void Scheduler::go_on(Lane& lane, Clock::time_point until) {
   }
 }
 
+// Whether there is room for one that waits. One for which there never is ends.
+bool Scheduler::fits(const Lane& lane, Job& job) const {
+  if (!lane.served.in_place) return true;
+  Decoding& decoding = *job.decoding;
+  const StatePool& states = lane.served.in_place->states();
+  const bool slots = states.bytes_per_slot() > 0, over = job.preempted && decoding.answers();
+  const auto needed = [&] { return slots ? decoding.tokens_to_feed() : 0; };
+  Policy::Room room{states.free_slots(), 0, states.capacity(), lane.running.empty()};
+  if (needed() > room.capacity && over) decoding.take_turns();
+  if (needed() > room.capacity && over)
+    decoding.end(FinishReason::kLength);  // as it would have ended had it not given way
+  else if (needed() > room.capacity)
+    decoding.fail(Status::error(Code::kNoRoom, lane.served.file + ": a prompt of " + std::to_string(needed()) +
+                                                   " tokens does not fit the state of " +
+                                                   std::to_string(room.capacity) + " slots"));
+  if (decoding.ended() || room.alone || (needed() == 0 && decoding.source_rows() == 0)) return true;
+  if (const PrefixCache* prefixes = lane.served.prefixes()) room.free += prefixes->evictable();
+  for (const auto& other : lane.running)
+    if (slots && !other->decoding->ended() && !lane.served.in_place->has_window())
+      room.promised += other->decoding->tokens_to_feed();
+  return Policy::fits(needed(), room) && states.space(SpaceKind::kSource).fits(decoding.source_rows());
+}
+
 void Scheduler::admit(Lane& lane, Clock::time_point until) {
   Served& served = lane.served;
   const int64_t most = std::min(served.rows(), served.running_limit);
   served.full = false;
-  while (!lane.waiting.empty() && static_cast<int64_t>(lane.running.size()) < most) {
-    std::vector<Policy::Waiting> waiting;
-    for (const auto& job : lane.waiting)
-      waiting.push_back({job->treatment.priority, job->treatment.client, job->preempted, job->number});
-    const size_t chosen = lane.policy.next(waiting);
-    const std::shared_ptr<Job> job = lane.waiting[chosen];
-    const bool alone = lane.running.empty();
-    if (served.in_place) {
-      const StatePool& states = served.in_place->states();
-      const int64_t needed = states.bytes_per_slot() > 0 ? job->decoding->tokens_to_begin() : 0,
-                    kept = served.prefixes() ? served.prefixes()->slots() : 0;
-      if (needed > states.capacity() && job->preempted && job->decoding->answers())
-        job->decoding->end(FinishReason::kLength);  // as it would have ended had it not given way
-      else if (needed > states.capacity())
-        job->decoding->fail(Status::error(Code::kNoRoom, served.file + ": a prompt of " + std::to_string(needed) +
-                                                             " tokens does not fit the state of " +
-                                                             std::to_string(states.capacity()) + " slots"));
-      else if (!alone && (!Policy::fits(needed, states.free_slots() + kept, states.capacity(), alone) ||
-                          !states.space(SpaceKind::kSource).fits(job->decoding->source_rows()))) {
-        served.full = true;
-        return;
-      }
-    }
+  if (lane.waiting.empty() || std::ssize(lane.running) >= most) return;
+  std::vector<Policy::Waiting> waiting;
+  for (const auto& job : lane.waiting)
+    waiting.push_back(
+        {job->treatment.priority, job->treatment.client, job->preempted, job->number, job->seconds(), job->passed});
+  while (!waiting.empty() && std::ssize(lane.running) < most) {
+    const size_t chosen = lane.policy.choose(waiting, [&](size_t i) { return fits(lane, *lane.waiting[i]); });
+    for (size_t i = 0; i < waiting.size(); ++i) lane.waiting[i]->passed = waiting[i].passed;
     lane.running.reserve(lane.running.size() + 1);
-    if (!job->decoding->ended() && !begin(lane, *job, until)) {
-      served.full = true;
-      return;
-    }
-    lane.waiting.erase(lane.waiting.begin() + static_cast<int64_t>(chosen));
+    served.full = chosen == waiting.size() ||
+                  (!lane.waiting[chosen]->decoding->ended() && !begin(lane, *lane.waiting[chosen], until));
+    if (served.full) return;
+    const std::shared_ptr<Job> job = lane.waiting[chosen];
+    job->level = std::max(job->level, Policy::level(waiting[chosen], waiting));
+    lane.policy.admitted(waiting[chosen]);
+    const auto at = static_cast<std::ptrdiff_t>(chosen);
+    lane.waiting.erase(lane.waiting.begin() + at);
+    waiting.erase(waiting.begin() + at);
     served.waiting.fetch_sub(1);
     lane.running.push_back(job);
     served.running = std::ssize(lane.running);
-    lane.policy.admitted(waiting[chosen]);
   }
 }
 
@@ -374,7 +382,7 @@ void Scheduler::admit(Lane& lane, Clock::time_point until) {
 bool Scheduler::begin(Lane& lane, Job& job, Clock::time_point until) {
   stepping({&job});
   const Ledger before = lane.served.ledger();
-  const Result<bool> begun = or_out_of_memory([&] { return job.decoding->begin(until, job.figures); });
+  const Result<bool> begun = or_thrown([&] { return job.decoding->begin(until, job.figures); });
   job.figures.encode.computed += static_cast<double>(lane.served.ledger().computed - before.computed);
   job.figures.encode.copied += static_cast<double>(lane.served.ledger().copied - before.copied);
   stepping({});
@@ -388,79 +396,97 @@ bool Scheduler::begin(Lane& lane, Job& job, Clock::time_point until) {
   return true;
 }
 
+// What those that run would be fed next: answers, those first that were not fed for longest, and prompts.
+bool Scheduler::ask(Lane& lane, std::vector<Picked>& answers, std::vector<Picked>& prompts) {
+  for (const auto& job : lane.running) {
+    if (job->decoding->ended() || !job->begun) continue;
+    std::vector<Want> wants;
+    const Status asked = or_thrown([&] {
+      const Status done = job->decoding->wants(wants);
+      for (const Want& w : wants) job->fed_in.resize(std::max(job->fed_in.size(), w.branch + 1));
+      return done;
+    });
+    if (!asked.is_ok()) job->decoding->fail(asked);
+    lane.idle = lane.idle && wants.empty() && asked.is_ok();
+    if (!asked.is_ok()) continue;
+    for (const Want& w : wants) (w.prompt ? prompts : answers).push_back({job.get(), w});
+  }
+  const auto last = [](const Picked& p) { return p.job->fed_in[p.want.branch]; };
+  std::ranges::stable_sort(answers, {}, last);
+  return !answers.empty() || !prompts.empty();
+}
+
+// The next piece of a prompt, of at most `rows` rows. False: none.
+static bool cut(Want& want, int64_t rows) {
+  const int64_t all = std::ssize(want.tokens), last = want.wanted > 0 ? 1 : 0;
+  if (rows >= all) return true;
+  const int64_t piece = std::min(rows, all - last);
+  if (piece <= 0) return false;
+  want.tokens = want.tokens.first(static_cast<size_t>(piece));
+  want.wanted = 0;
+  return true;
+}
+
+// Pieces of prompts, as far as there is time. Where a graph takes one prompt at a time, it is fed by itself; where the
+// cut matters, and where a prompt stays whole, the budget does not.
+void Scheduler::pick_prompts(Lane& lane, std::vector<Picked>& prompts, int64_t answers,
+                             const std::function<void(Picked, bool)>& add) {
+  std::vector<Policy::Reading> shared, alone;
+  std::vector<size_t> number_of_shared, number_of_alone;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const bool together = prompts[i].want.strand->served->together();
+    (together ? shared : alone)
+        .push_back({prompts[i].job->level, prompts[i].job->number, std::ssize(prompts[i].want.tokens)});
+    (together ? number_of_shared : number_of_alone).push_back(i);
+  }
+  const std::vector<int64_t> rows =
+      Policy::share(shared, lane.policy.prompt_rows(answers, lane.served.chunk(), budget_));
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (Picked& p = prompts[number_of_shared[i]]; rows[i] > 0 && cut(p.want, rows[i])) add(std::move(p), false);
+  if (alone.empty()) return;
+  Picked& p = prompts[number_of_alone[lane.policy.one_of(alone)]];
+  const Served& served = *p.want.strand->served;
+  const int64_t last = p.want.wanted > 0 ? 1 : 0, all = std::ssize(p.want.tokens);
+  int64_t piece = served.in_place ? std::min(all - last, served.chunk()) : all - last;
+  if (served.fixed_cuts()) piece = std::min(piece, served.chunk() - p.want.strand->length() % served.chunk());
+  if (cut(p.want, piece + last < all ? piece : all)) add(std::move(p), true);
+}
+
 // What the next step feeds, in groups that are a run of a program each: the tokens of all answers first, then pieces of
 // prompts as far as there is room and time.
 std::vector<std::vector<Scheduler::Picked>> Scheduler::pick(Lane& lane) {
-  std::vector<Picked> tokens, prompts;
-  bool interactive = false;
-  const size_t count = lane.running.size();
-  for (size_t k = 0; k < count; ++k) {
-    Job& job = *lane.running[(k + lane.turn) % count];
-    if (job.decoding->ended() || !job.begun) continue;
-    lane.idle = false;
-    std::vector<Want> wants;
-    const Status asked = or_out_of_memory([&] { return job.decoding->wants(wants); });
-    if (!asked.is_ok()) {
-      job.decoding->fail(asked);
-      continue;
-    }
-    for (const Want& w : wants) {
-      (w.prompt ? prompts : tokens).push_back({&job, w});
-      interactive = interactive || (!w.prompt && job.treatment.interactive);
-    }
-  }
+  std::vector<Picked> answers, prompts;
   std::vector<std::vector<Picked>> groups;
+  if (!ask(lane, answers, prompts)) return groups;
   std::map<Served*, size_t> group_of;  // the last one of each engine
-  const auto rows_in = [](const std::vector<Picked>& group) {
-    int64_t rows = 0;
-    for (const Picked& p : group) rows += p.want.wanted;
-    return rows;
-  };
+  int64_t answer_rows = 0;
   const auto add = [&](Picked p, bool alone) {
     Served& served = *p.want.strand->served;
     const auto found = group_of.find(&served);
     if (!alone && found != group_of.end()) {
       std::vector<Picked>& group = groups[found->second];
-      if (rows_in(group) + p.want.wanted > served.rows() || static_cast<int64_t>(group.size()) >= served.rows())
-        return false;
+      int64_t rows = p.want.wanted;
+      for (const Picked& other : group) rows += other.want.wanted;
+      if (rows > served.rows() || std::ssize(group) >= served.rows()) return;  // it is fed in the next step
       group.push_back(std::move(p));
-      return true;
+      return;
     }
     if (!alone) group_of[&served] = groups.size();
     groups.emplace_back().push_back(std::move(p));
-    return true;
   };
-  bool all_fed = true;
-  for (Picked& p : tokens) all_fed = add(std::move(p), !p.want.strand->sequence) && all_fed;
-  const int64_t chunk = lane.served.chunk();
-  int64_t room = lane.policy.prompt_rows(!tokens.empty(), interactive, chunk, lane.encoder_ms);
-  bool one_alone = false;
-  for (Picked& p : prompts) {
-    const Served& served = *p.want.strand->served;
-    const auto all = static_cast<int64_t>(p.want.tokens.size());
-    const bool naive = !served.in_place, alone = !served.together();
-    if (alone && one_alone) continue;
-    // Where the cut matters, and where a prompt stays whole, the budget does not; else it takes what is left of it.
-    const int64_t last = p.want.wanted > 0 ? 1 : 0;
-    int64_t piece = naive ? all - last : std::min(all - last, served.chunk());
-    if (!alone && !served.fixed_cuts()) piece = std::min(piece, room);
-    if (served.fixed_cuts()) piece = std::min(piece, served.chunk() - p.want.strand->length() % served.chunk());
-    if (piece <= 0 && all > last) continue;
-    if (piece + last < all) {
-      p.want.tokens = p.want.tokens.first(static_cast<size_t>(piece));
-      p.want.wanted = 0;
-    }
-    if (!add(std::move(p), alone)) all_fed = false;
-    one_alone = one_alone || alone;
-    room = std::max<int64_t>(0, room - piece);  // one that is alone may take more than there was
+  for (Picked& p : answers) {
+    answer_rows += std::ssize(p.want.tokens);
+    add(std::move(p), !p.want.strand->sequence);
   }
-  if (!all_fed) ++lane.turn;
+  if (!prompts.empty()) pick_prompts(lane, prompts, answer_rows, add);
+  ++lane.steps;
   return groups;
 }
 
 void Scheduler::stepping(std::vector<Job*> jobs) {
-  const bool by_flag = std::all_of(jobs.begin(), jobs.end(), [](const Job* j) { return j->treatment.follows_flag; });
-  pool_.interrupt_when(&abort_, by_flag && !jobs.empty() ? jobs[0]->decoding->served().interrupt.load() : nullptr);
+  const std::atomic<bool>* const flag = jobs.empty() ? nullptr : jobs[0]->flag();
+  const bool of_all = std::all_of(jobs.begin(), jobs.end(), [&](const Job* j) { return j->flag() == flag; });
+  pool_.interrupt_when(&abort_, of_all ? flag : nullptr);
   const std::lock_guard held(stepping_mutex_);
   stepping_ = std::move(jobs);
   abort_ = !stepping_.empty() &&
@@ -494,8 +520,11 @@ void Scheduler::run(Lane& lane, std::vector<Picked>& group) {
     }
   }
   stepping({});
-  for (Picked& p : group)
-    if (p.fed) (p.want.prompt ? prompt_rows : answer_rows) += std::ssize(p.want.tokens);
+  for (Picked& p : group) {
+    if (!p.fed) continue;
+    (p.want.prompt ? prompt_rows : answer_rows) += std::ssize(p.want.tokens);
+    if (!p.want.prompt) p.job->fed_in[p.want.branch] = lane.steps;
+  }
   const double ms = ms_since(start), all = std::max(1.0, static_cast<double>(prompt_rows + answer_rows));
   const Ledger after = served.ledger();
   for (const Picked& p : group) {
@@ -509,14 +538,18 @@ void Scheduler::run(Lane& lane, std::vector<Picked>& group) {
   if (&served == &lane.served && prompt_rows + answer_rows > 0) {
     ++lane.stats.steps;
     lane.stats.rows += prompt_rows + answer_rows;
-    lane.policy.learn(ms, answer_rows, prompt_rows);
+    lane.policy.cost.learn(ms, answer_rows, prompt_rows);
+  }
+  if (prompt_rows > 0) {
+    budget_.fed = true;
+    budget_.spent_ms += std::max(0.0, ms - lane.policy.cost.answers_ms(answer_rows));
   }
   for (const Picked& p : group)
     if (p.want.refused.code() == Code::kNoRoom) return make_room(lane, *p.job, p.want.refused);
 }
 
 Status Scheduler::run_once(Served& served, std::span<Picked> group) {
-  const Status done = or_out_of_memory([&] {
+  const Status done = or_thrown([&] {
     std::vector<Served::Feed*> feeds;
     for (Picked& p : group) feeds.push_back(&p.want);
     return served.step(feeds);
@@ -543,8 +576,8 @@ void Scheduler::take(std::span<Picked> group) {
       if (!group[i].fed || group[i].want.logits.empty() || decoding.ended()) continue;
       try {
         decoding.take(group[i].want, group[i].want.logits);
-      } catch (const std::bad_alloc&) {
-        decoding.fail(Status::error(Code::kNoRoom, "out of memory"));
+      } catch (...) {
+        decoding.fail(thrown());
       }
     }
   };
@@ -568,13 +601,14 @@ void Scheduler::make_room(Lane& lane, Job& job, const Status& why) {
   // Slots of those that have ended in this step come back before the next one.
   if (std::any_of(lane.running.begin(), lane.running.end(), [](const auto& j) { return j->decoding->ended(); })) return;
   std::vector<Policy::Running> running;
-  for (const auto& j : lane.running) running.push_back({j->treatment.priority, j->number, j->decoding->may_give_way()});
+  for (const auto& j : lane.running) running.push_back({j->level, j->number, j->decoding->may_give_way()});
   const bool alone = lane.running.size() <= 1;
   if (is_needs_one_run(why) && (alone || has_forks(job))) return job.decoding->fail(why);  // no room would help
   const int64_t chosen = alone ? -1 : Policy::victim(running);
   if (chosen >= 0) {
     give_up(lane, static_cast<size_t>(chosen));
     ++lane.stats.preemptions;
+  } else if (alone && job.decoding->take_turns()) {  // its first answer goes on, in the slots of the others
   } else if (alone && job.decoding->answers()) {
     job.decoding->end(FinishReason::kLength);
   } else if (alone) {
@@ -591,68 +625,6 @@ void Scheduler::give_up(Lane& lane, size_t running) {
   job->decoding->give_up_runs();
   job->preempted = true;
   job->begun = false;
-}
-
-void Scheduler::settle(Lane& lane) {
-  for (const auto& job : lane.running) {
-    Decoding& decoding = *job->decoding;
-    try {
-      if (!decoding.ended() && job->begun) {
-        decoding.settle();
-        job->begun = !decoding.begins_again();
-      }
-    } catch (const std::bad_alloc&) {
-      decoding.fail(Status::error(Code::kNoRoom, "out of memory"));
-    }
-    if (!job->prompt_is_done && decoding.answers()) {
-      job->prompt_is_done = true;
-      job->prompt_done = Clock::now();
-      job->figures.prompt_ms += std::chrono::duration<double, std::milli>(job->prompt_done - job->prompt_begun).count();
-    }
-    try {
-      if (!decoding.ended() && decoding.has_news()) job->deliver(decoding.take_news());
-    } catch (const std::bad_alloc&) {
-      decoding.fail(Status::error(Code::kNoRoom, "out of memory"));
-    }
-  }
-  const auto ended = std::stable_partition(lane.running.begin(), lane.running.end(),
-                                           [](const auto& job) { return !job->decoding->ended(); });
-  for (auto job = ended; job != lane.running.end(); ++job) finish(lane, **job);
-  lane.running.erase(ended, lane.running.end());
-  lane.served.running = std::ssize(lane.running);
-  if (lane.running.empty()) lane.served.full = false;
-}
-
-void Scheduler::finish(Lane& lane, Job& job) {
-  Decoding& decoding = *job.decoding;
-  if (job.prompt_is_done) job.figures.decode_ms = ms_since(job.prompt_done);
-  Result<Generation> result = or_out_of_memory([&] { return decoding.finish(job.figures); });
-  decoding.release();
-  if (result.is_ok()) {
-    if (result->answers.empty()) lane.stats.answer_tokens += std::ssize(result->output_ids);
-    for (const Generation::Answer& a : result->answers) lane.stats.answer_tokens += std::ssize(a.output_ids);
-    lane.stats.cached_tokens += result->cached_tokens;
-    lane.stats.prompt_tokens += decoding.prompt_tokens();
-  }
-  try {
-    if (decoding.has_news()) job.deliver(decoding.take_news());
-  } catch (const std::bad_alloc&) {
-    result = Status::error(Code::kNoRoom, "out of memory");
-  }
-  job.finish(std::move(result));
-  constexpr int64_t kSometimes = 64;
-  if (lane.served.in_place && (++lane.ended % kSometimes == 0 || lane.running.size() + lane.waiting.size() <= 1))
-    lane.served.in_place->give_back();
-}
-
-void Scheduler::end_all(Lane& lane) {
-  for (auto* jobs : {&lane.waiting, &lane.running}) {
-    for (const auto& job : *jobs) {
-      job->decoding->end(FinishReason::kCancelled);
-      finish(lane, *job);
-    }
-    jobs->clear();
-  }
 }
 
 }  // namespace situ

@@ -38,7 +38,8 @@ class Scheduler {
   Result<std::shared_ptr<Job>> submit(std::unique_ptr<Decoding> decoding, Treatment treatment);
   // The same, whatever the queue holds: for parts of something that was let in.
   std::shared_ptr<Job> submit_part(std::unique_ptr<Decoding> decoding, Treatment treatment);
-  Stats stats(const Served& served);
+  // As it is now, or, during a step, as it was at the end of the one before. Nobody waits for a step.
+  Stats stats(Served& served);
   // How things stood between two steps, and asks for another look, which the thread takes after the step that it is at.
   // Nobody waits for it. Null: nobody has asked before.
   std::shared_ptr<const Picture> picture(Served& served);
@@ -49,7 +50,8 @@ class Scheduler {
   auto call(Work&& work, const std::atomic<bool>* interrupt = nullptr) -> decltype(work()) {
     std::optional<decltype(work())> result;
     std::exception_ptr thrown;
-    const auto run = [&] {
+    const auto run = [&, flag = thread_flag()] {
+      const ThreadFlag same(flag);
       try {
         result.emplace(work());
       } catch (...) {
@@ -69,7 +71,7 @@ class Scheduler {
   void discard(std::unique_ptr<Discarded> strand);
 
   // Small jobs beside steps: which tokens a grammar lets come next.
-  SideThread& beside() { return beside_; }
+  SideThreads& beside() { return beside_; }
 
  private:
   struct Lane;
@@ -107,25 +109,36 @@ class Scheduler {
   void admit(Lane& lane, Clock::time_point until);
   bool begin(Lane& lane, Job& job, Clock::time_point until);
   void give_up(Lane& lane, size_t running);
-  double encoder_ms() const;
+  void begin_round();
+  bool fits(const Lane& lane, Job& job) const;
+  bool ask(Lane& lane, std::vector<Picked>& answers, std::vector<Picked>& prompts);
+  void pick_prompts(Lane& lane, std::vector<Picked>& prompts, int64_t answers,
+                    const std::function<void(Picked, bool)>& add);
   std::vector<std::vector<Picked>> pick(Lane& lane);
   void run(Lane& lane, std::vector<Picked>& group);
   Status run_once(Served& served, std::span<Picked> group);
   void take(std::span<Picked> group);
+  void gather_texts(Lane& lane);
+  void step_texts(Lane& lane);
+  Result<bool> run_texts(Lane& lane, size_t first, size_t count, Clock::time_point until);
+  static void drop_texts(Lane& lane);
   void make_room(Lane& lane, Job& for_job, const Status& why);
   void settle(Lane& lane);
-  void finish(Lane& lane, Job& job);
+  void conclude(Lane& lane, Job& job);
+  void conclude_ended(Lane& lane, std::vector<std::shared_ptr<Job>>& jobs);
   void end_all(Lane& lane);
   void stepping(std::vector<Job*> jobs);
 
   ThreadPool& pool_;
-  SideThread beside_;
+  SideThreads beside_;
   std::mutex start_mutex_;
   pid_t process_ = 0;  // that has the thread
   std::unique_ptr<Meeting> meeting_;
   // Who has it may touch engines and sequences: the scheduler's thread while it works, or a caller while it does not.
   std::mutex turn_;
   std::vector<std::unique_ptr<Lane>> lanes_;
+  size_t first_lane_ = 0;                         // who may use the budget of prompts first
+  Policy::Budget budget_;                         // of one step of each model
   std::vector<std::pair<size_t, size_t>> parts_;  // of a step, [first, last) of one request
   std::atomic<uint64_t> submitted_{0};
   std::mutex stepping_mutex_;

@@ -14,8 +14,8 @@ ScoreDecoding::ScoreDecoding(Strand from, std::vector<int64_t> tokens, std::vect
       read_(std::move(read)),
       next_(windows_[0].scored) {}
 
-int64_t ScoreDecoding::tokens_to_begin() const {
-  return std::min(windows_[window_].end - windows_[window_].begin, served_.context_length);
+int64_t ScoreDecoding::tokens_to_feed() const {
+  return std::min(windows_[window_].end - windows_[window_].begin, served_.context_length) - strand_.length();
 }
 
 Result<bool> ScoreDecoding::begin(Clock::time_point, Figures&) {

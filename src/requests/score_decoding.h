@@ -20,7 +20,7 @@ class ScoreDecoding : public Errand {
   using Read = std::function<void(int64_t token, std::span<const float> logits)>;
   ScoreDecoding(Strand from, std::vector<int64_t> tokens, std::vector<Window> windows, bool in_one, Read read);
 
-  int64_t tokens_to_begin() const override;
+  int64_t tokens_to_feed() const override;
   Result<bool> begin(Clock::time_point until, Figures& figures) override;
   Status wants(std::vector<Want>& wants) override;
   void take(const Want& want, Rows rows) override;

@@ -30,9 +30,9 @@ void ScoredDecoding::read(int64_t token, std::span<const float> logits) {
   for (const LogProbabilities::Entry& e : logprobs_.top(top_)) p.top.push_back({e.id, e.logprob});
 }
 
-int64_t ScoredDecoding::tokens_to_begin() const {
-  const int64_t of_score = scored_ ? 0 : score_.tokens_to_begin();
-  return answer_ ? std::max(of_score, answer_->tokens_to_begin()) : of_score;
+int64_t ScoredDecoding::tokens_to_feed() const {
+  const int64_t of_score = scored_ ? 0 : score_.tokens_to_feed();
+  return answer_ ? std::max(of_score, answer_->tokens_to_feed()) : of_score;
 }
 
 Result<bool> ScoredDecoding::begin(Clock::time_point until, Figures& figures) {

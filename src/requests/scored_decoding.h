@@ -20,7 +20,7 @@ class ScoredDecoding : public Decoding {
   ScoredDecoding(Served& served, std::vector<int64_t> prompt, int64_t top, std::unique_ptr<Decoding> answer,
                  NoAnswer otherwise);
 
-  int64_t tokens_to_begin() const override;
+  int64_t tokens_to_feed() const override;
   Result<bool> begin(Clock::time_point until, Figures& figures) override;
   Status wants(std::vector<Want>& wants) override { return now().wants(wants); }
   void take(const Want& want, Rows rows) override { now().take(want, rows); }
@@ -30,6 +30,7 @@ class ScoredDecoding : public Decoding {
   bool ended() const override { return answer_ ? answer_->ended() : scored_; }
   bool answers() const override { return answer_ ? answer_->answers() : scored_; }
   bool drop_guesses() override { return scored_ && answer_ && answer_->drop_guesses(); }
+  bool take_turns() override { return scored_ && answer_ && answer_->take_turns(); }
   bool may_give_way() const override { return answer_ ? answer_->may_give_way() : true; }
   void give_up_runs() override { now().give_up_runs(); }
   int64_t prompt_tokens() const override { return std::ssize(prompt_); }

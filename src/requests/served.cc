@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/context_words.h"
 #include "base/out_of_memory.h"
 
 namespace situ {
@@ -20,9 +21,7 @@ Status Served::check(std::span<const int64_t> tokens, int64_t length) const {
   SITU_RETURN_IF_ERROR(check_ids(tokens));
   const int64_t total = length + static_cast<int64_t>(tokens.size());
   if (total > context_length)
-    return Status::error(Code::kContextExceeded, file + ": a prompt of " + std::to_string(total) +
-                                                     " tokens does not fit the context of " +
-                                                     std::to_string(context_length));
+    return Status::error(Code::kContextExceeded, file + ": " + context_words(context_length, total));
   return Status::ok();
 }
 
@@ -139,16 +138,17 @@ Result<bool> Strand::encode(const Start& start, Clock::time_point until, std::ve
   return done;
 }
 
-void Strand::take_prefix(std::span<const int64_t> prompt, bool all) {
+void Strand::take_prefix(std::span<const int64_t> prompt, bool all, const std::string& salt) {
   PrefixCache* const prefixes = served->prefixes();
   if (!prefixes) return;
   const std::vector<int64_t> keys = sequence->media().keys(prompt.first(prompt.size() - 1));
   const int64_t whole = static_cast<int64_t>(prompt.size());
   const Switches& switches = served->in_place->switches();
   const int64_t stage = switches.stage(whole);
-  Sequence kept = prefixes->find(keys, {stage, false});
+  Sequence kept = prefixes->find(keys, {stage, false, salt});
   if (all)
-    if (Sequence other = prefixes->find(keys, {stage, true}); other.length() > kept.length()) kept = std::move(other);
+    if (Sequence other = prefixes->find(keys, {stage, true, salt}); other.length() > kept.length())
+      kept = std::move(other);
   if (switches.any()) {
     kept.remember(prompt.first(static_cast<size_t>(kept.length())));
     kept.set_whole(whole);
@@ -157,10 +157,10 @@ void Strand::take_prefix(std::span<const int64_t> prompt, bool all) {
   sequence = std::move(kept);
 }
 
-void Strand::keep_prefix(std::span<const int64_t> tokens, bool all) const {
+void Strand::keep_prefix(std::span<const int64_t> tokens, bool all, const std::string& salt) const {
   if (PrefixCache* const prefixes = served->prefixes(); prefixes && sequence && !sequence->lost())
     prefixes->keep(sequence->media().keys(tokens), *sequence,
-                   {served->in_place->switches().stage(sequence->whole()), all},
+                   {served->in_place->switches().stage(sequence->whole()), all, salt},
                    !all && served->fixed_cuts() ? served->chunk() : 1);
 }
 

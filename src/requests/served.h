@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/thread_flag.h"
 #include "requests/picture.h"
 #include "runtime/engine.h"
 #include "runtime/naive_engine.h"
@@ -15,6 +16,7 @@
 namespace situ {
 
 class Scheduler;
+class TextEncoder;
 class FolderTokenizer;
 struct Strand;
 
@@ -32,15 +34,18 @@ struct Served {
   int64_t room() const { return full ? 0 : std::max<int64_t>(0, std::min(rows(), running_limit) - running); }
   Scheduler* scheduler = nullptr;                            // that feeds it
   std::atomic<const std::atomic<bool>*> interrupt{nullptr};  // a flag of the caller that ends what follows it
+  // Whether what this thread asks for is to end.
   bool interrupted() const {
-    const std::atomic<bool>* flag = interrupt;
+    const std::atomic<bool>* const flag = thread_flag_or(interrupt);
     return flag && flag->load();
   }
   PictureFrame frame;                          // see Scheduler::picture
   const FolderTokenizer* tokenizer = nullptr;  // null: ids only
+  static constexpr int64_t kMostTexts = 64;    // requests for embeddings alone that share steps
   Served* draft = nullptr;                     // a smaller model that guesses; null: none
 
-  Ledger* other_ledger = nullptr;  // of a model that has neither engine, and gives embeddings alone
+  Ledger* other_ledger = nullptr;       // of a model that has neither engine, and gives embeddings alone
+  TextEncoder* text_encoder = nullptr;  // for embeddings; null: none was asked for
 
   Ledger& ledger() { return in_place ? in_place->ledger() : naive ? naive->ledger() : *other_ledger; }
   bool has_encoder() const { return in_place ? in_place->encoder() != nullptr : naive && naive->has_encoder(); }
@@ -48,7 +53,7 @@ struct Served {
   bool together() const { return in_place && in_place->one_sequence().empty(); }
   // Most tokens of one sequence in a step whose logits are wanted, and of all of them; most sequences of a step.
   int64_t rows_of_one() const { return together() ? in_place->batch() : 1; }
-  int64_t rows() const { return in_place ? in_place->batch() : 1; }
+  int64_t rows() const { return in_place ? in_place->batch() : text_encoder ? kMostTexts : 1; }
   // Most rows of a prompt in a step; where prompts stay whole they are one piece.
   int64_t chunk() const { return in_place ? in_place->chunk() : context_length; }
   // Recurrent states: of a sequence they are known as they were after few of its steps.
@@ -109,9 +114,10 @@ struct Strand {
   Result<bool> encode(const Start& start, Clock::time_point until, std::vector<Stage>* stages);
   // Before the first step, and behind encode(): goes on behind the longest kept beginning of `prompt`. The last token
   // is computed in any case: its logits are not kept. `all`: rows of answers may be among them.
-  void take_prefix(std::span<const int64_t> prompt, bool all);
+  // `salt`: of what is kept with the same one.
+  void take_prefix(std::span<const int64_t> prompt, bool all, const std::string& salt);
   // Keeps the rows of `tokens`, the first ones of it: those of a prompt, or (`all`) of any kind.
-  void keep_prefix(std::span<const int64_t> tokens, bool all) const;
+  void keep_prefix(std::span<const int64_t> tokens, bool all, const std::string& salt) const;
 };
 
 }  // namespace situ

@@ -33,7 +33,7 @@ Status EncoderRoom::claim(int64_t arena, int64_t more, const std::string& name, 
     };
     if (!cuts || budget.fixed_slots || slots >= states->capacity()) return no_room();
     while (!states->space(SpaceKind::kAppend).cut(slots))
-      if (!prefixes || !prefixes->drop_oldest()) return no_room();
+      if (!prefixes || !prefixes->evict(slots)) return no_room();
     states->give_back();
     budget.left += slots * slot;
   }

@@ -17,7 +17,10 @@ constexpr int64_t kMaxArenaBytes = int64_t{1} << 30;
 constexpr int64_t kMostSlots = int64_t{1} << 30;
 // That the state has room for at most, each with the whole context, where there is memory for them.
 constexpr int64_t kSequences = 2 * kStepSequences;
-constexpr int64_t kKeptContexts = 4;  // tokens of kept prefixes, at most: a process that lives long stays as it is
+// Tokens of kept prefixes, at most: a process that lives long stays as it is. Where nobody says how much memory or how
+// many slots there are, prompts that never come again have this many bytes, or a quarter of the weights'.
+constexpr int64_t kKeptContexts = PrefixCache::kSequences;
+constexpr int64_t kKeptBytes = int64_t{64} << 20;
 constexpr int64_t kFewSequences = 8;  // a step takes them however short memory is
 
 Status too_large(const Plan& plan, const Graph& graph) {
@@ -187,7 +190,11 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
   // Beginnings of prompts are those of one source.
   if (one_run) e->states_->space(SpaceKind::kAppend).spread();
   if (!whole && !one_run && !e->encoder_)
-    e->prefixes_ = std::make_unique<PrefixCache>(*e->states_, kKeptContexts * capacity);
+    e->prefixes_ = std::make_unique<PrefixCache>(
+        *e->states_, kKeptContexts * capacity,
+        options.memory > 0 || options.slots > 0
+            ? INT64_MAX
+            : std::max(kKeptBytes, e->weight_bytes_ / 4) / std::max<int64_t>(1, e->states_->bytes_per_slot()));
   e->room_.prefixes = e->prefixes_.get();
   e->packs_ = {packs.bytes() - packs.written_bytes(), packs.written_bytes(), cache.file().string()};
   if (std::optional<PackSave> save = cache.finish()) e->saver_.save(std::move(*save));
@@ -522,18 +529,18 @@ Segment segment_of(const Sequence& sequence, std::span<const int64_t> tokens, in
 
 // What `take` gives. Prefixes that nobody uses make room.
 template <typename Take>
-auto InPlaceEngine::with_room(Take take) -> decltype(take()) {
+auto InPlaceEngine::with_room(int64_t slots, Take take) -> decltype(take()) {
   auto taken = take();
-  while (!taken.is_ok() && prefixes_ && prefixes_->drop_oldest()) taken = take();
+  while (!taken.is_ok() && prefixes_ && prefixes_->evict(slots)) taken = take();
   return taken;
 }
 
 Result<Run> InPlaceEngine::take_slots(Sequence& sequence, int64_t count, int64_t all) {
-  return with_room([&] { return sequence.append(count, all); });
+  return with_room(count, [&] { return sequence.append(count, all); });
 }
 
 Status InPlaceEngine::take_state_slot(Sequence& sequence, int64_t length, bool again) {
-  return with_room([&] { return sequence.take_write_slot(length, again); });
+  return with_room(1, [&] { return sequence.take_write_slot(length, again); });
 }
 
 Result<std::pair<int64_t, int64_t>> InPlaceEngine::attending_heads() {

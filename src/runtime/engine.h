@@ -175,7 +175,7 @@ class InPlaceEngine {
   Result<StatePool::Capacity> count_slots(const EngineOptions& options, int64_t capacity) const;
   EncoderBudget encoder_budget(const EngineOptions& options, int64_t step_arena) const;
   template <typename Take>
-  auto with_room(Take take) -> decltype(take());
+  auto with_room(int64_t slots, Take take) -> decltype(take());
   Result<Run> take_slots(Sequence& sequence, int64_t count, int64_t all);
   Status take_state_slot(Sequence& sequence, int64_t length, bool again = false);
   Status reserve(StatePool::Capacity capacity, bool exact);

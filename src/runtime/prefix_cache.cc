@@ -63,7 +63,7 @@ void PrefixCache::use(Node* node) {
   }
 }
 
-Sequence PrefixCache::find(std::span<const int64_t> tokens, Tree tree) {
+Sequence PrefixCache::find(std::span<const int64_t> tokens, const Tree& tree) {
   const bool ends_at_nodes = pool_.slot_bytes(SpaceKind::kWhole) > 0;
   std::vector<Run> runs, known;  // so far; up to a node whose whole states are known
   int64_t whole = -1;
@@ -105,8 +105,10 @@ void PrefixCache::split(Node* node, size_t length) {
   place = std::move(upper);
 }
 
-void PrefixCache::keep(std::span<const int64_t> tokens, const Sequence& sequence, Tree tree, int64_t every) {
+void PrefixCache::keep(std::span<const int64_t> tokens, const Sequence& sequence, const Tree& tree, int64_t every) {
   if (sequence.kept() != sequence.length()) return;
+  tokens = tokens.first(static_cast<size_t>(std::min(std::ssize(tokens), most_)));
+  std::erase_if(roots_, [](const auto& r) { return r.second.children.empty(); });
   Node* const root = &roots_[tree];
   for (const Sequence::Whole& known : sequence.whole_states()) {
     if (known.length > static_cast<int64_t>(tokens.size()) || known.length % every != 0) continue;
@@ -116,7 +118,8 @@ void PrefixCache::keep(std::span<const int64_t> tokens, const Sequence& sequence
     pool_.space(SpaceKind::kWhole).add_reference({known.slot, 1});
   }
   if (pool_.slot_bytes(SpaceKind::kWhole) == 0) grow(root, tokens, sequence);
-  while (slots_ > most_) drop_oldest();
+  longest_ = std::max(longest_, std::ssize(tokens));
+  while (slots_ > most()) cut(oldest_, slots_ - most());
 }
 
 // Precondition: nodes_of_ is large enough.
@@ -160,18 +163,63 @@ PrefixCache::Node* PrefixCache::grow(Node* root, std::span<const int64_t> tokens
   return node;
 }
 
-bool PrefixCache::drop_oldest() {
-  Node* const oldest = oldest_;
-  if (!oldest) return false;
-  for (const Run& r : oldest->runs) {
-    pool_.space(SpaceKind::kAppend).release(r);
-    for (int64_t s = r.first_slot; s < r.first_slot + r.length; ++s)
-      if (--nodes_of_[static_cast<size_t>(s)] == 0) --slots_;
+void PrefixCache::let_go(const Run& run) {
+  pool_.space(SpaceKind::kAppend).release(run);
+  for (int64_t s = run.first_slot; s < run.first_slot + run.length; ++s)
+    if (--nodes_of_[static_cast<size_t>(s)] == 0) --slots_;
+}
+
+// Gives up the last `count` tokens of a leaf; all of one behind which whole states are known. False: there is no leaf.
+bool PrefixCache::cut(Node* leaf, int64_t count) {
+  if (!leaf) return false;
+  const bool all = leaf->whole >= 0 || count >= std::ssize(leaf->tokens);
+  for (int64_t left = all ? std::ssize(leaf->tokens) : count; left > 0;) {
+    Run& last = leaf->runs.back();
+    const int64_t length = std::min(left, last.length);
+    last.length -= length;
+    left -= length;
+    let_go({last.first_slot + last.length, length});
+    if (last.length == 0) leaf->runs.pop_back();
   }
-  if (oldest->whole >= 0) pool_.space(SpaceKind::kWhole).release({oldest->whole, 1});
-  take_out(oldest);
-  oldest->parent->children.erase(oldest->parent->children.find(oldest->tokens[0]));
+  if (!all) {
+    leaf->tokens.resize(leaf->tokens.size() - static_cast<size_t>(count));
+    return true;
+  }
+  if (leaf->whole >= 0) pool_.space(SpaceKind::kWhole).release({leaf->whole, 1});
+  take_out(leaf);
+  leaf->parent->children.erase(leaf->parent->children.find(leaf->tokens[0]));
   return true;
+}
+
+// Whether a sequence has the slot, beside nodes.
+bool PrefixCache::is_held(int64_t slot) const {
+  return pool_.space(SpaceKind::kAppend).references(slot) > nodes_of_[static_cast<size_t>(slot)];
+}
+
+// At its end: a sequence that has a token has those before it.
+int64_t PrefixCache::evictable(const Node& leaf) const {
+  int64_t count = 0;
+  for (auto run = leaf.runs.rbegin(); run != leaf.runs.rend(); ++run)
+    for (int64_t s = run->first_slot + run->length; s-- > run->first_slot; ++count)
+      if (is_held(s)) return count;
+  return count;
+}
+
+bool PrefixCache::evict(int64_t wanted) {
+  for (Node* node = oldest_; node; node = node->newer) {
+    if (!node->children.empty()) continue;
+    const int64_t free = evictable(*node);
+    const bool state = node->whole >= 0 && !pool_.space(SpaceKind::kWhole).shared(node->whole);
+    if (free > 0 || state) return cut(node, std::min(free, wanted));
+  }
+  return false;
+}
+
+int64_t PrefixCache::evictable() const {
+  int64_t count = 0;
+  for (size_t s = 0; s < nodes_of_.size(); ++s)
+    if (nodes_of_[s] > 0 && !is_held(static_cast<int64_t>(s))) ++count;
+  return count;
 }
 
 }  // namespace situ

@@ -9,17 +9,20 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "runtime/space.h"
 
 namespace situ {
 
-// Rows of one tree may be shared: those of sequences of one stage (runtime/switches.h); and those that were all
-// computed as rows of prompts, which have other last bits than rows of answers, or of any kind.
+// Rows of one tree may be shared: those of sequences of one stage (runtime/switches.h); those that were all computed as
+// rows of prompts, which have other last bits than rows of answers, or of any kind; and those of requests with one
+// salt, so that nobody learns by the time of an answer what others have asked.
 struct PrefixTree {
   int64_t stage = 0;
   bool answers = false;
+  std::string salt = {};
   auto operator<=>(const PrefixTree&) const = default;
 };
 
@@ -27,9 +30,11 @@ struct PrefixTree {
 // keeps a beginning of what it was to keep.
 class PrefixCache {
  public:
-  // At most a quarter of the slots is kept, and `most` of them.
-  explicit PrefixCache(StatePool& pool, int64_t most = INT64_MAX)
-      : pool_(pool), most_(std::min(most, pool.capacity() / 4)) {}
+  // At most a quarter of the slots is kept, and `most` of them; and, of these, no more than `plenty`, or the slots of
+  // kSequences sequences as long as the longest so far: prompts that never come again take no more and more memory.
+  static constexpr int64_t kSequences = 4;
+  explicit PrefixCache(StatePool& pool, int64_t most = INT64_MAX, int64_t plenty = INT64_MAX)
+      : pool_(pool), most_(std::min(most, pool.capacity() / 4)), plenty_(plenty) {}
   ~PrefixCache();
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
@@ -37,14 +42,20 @@ class PrefixCache {
   using Tree = PrefixTree;
   // A sequence of the longest beginning of `tokens` that is kept; empty: none is. Where there are whole states, one
   // that ends where they are known.
-  Sequence find(std::span<const int64_t> tokens, Tree tree = {});
-  // Keeps the slots of the tokens that `sequence` begins with, as far as others do not stand for the same tokens
-  // already; none of one that a window has dropped tokens of. Of whole states those that the sequence still knows
-  // after a multiple of `every` tokens. What was used longest ago goes where more would be kept than may.
-  void keep(std::span<const int64_t> tokens, const Sequence& sequence, Tree tree = {}, int64_t every = 1);
+  Sequence find(std::span<const int64_t> tokens, const Tree& tree = {});
+  // Keeps the slots of the tokens that `sequence` begins with, the first of them where they are more than may be kept,
+  // as far as others do not stand for the same tokens already; none of one that a window has dropped tokens of. Of
+  // whole states those that the sequence still knows after a multiple of `every` tokens. The ends of what was used
+  // longest ago go where more would be kept than may.
+  void keep(std::span<const int64_t> tokens, const Sequence& sequence, const Tree& tree = {}, int64_t every = 1);
   // Gives up the end of the beginning that was used longest ago. Its slots are free once no sequence holds them. False:
   // nothing is kept. Allocates nothing.
-  bool drop_oldest();
+  bool drop_oldest() { return cut(oldest_, INT64_MAX); }
+  // Frees slots that no sequence holds, `wanted` at most: of the end of what was used longest ago. False: there are
+  // none. Allocates nothing.
+  bool evict(int64_t wanted);
+  // Slots that evict() would free.
+  int64_t evictable() const;
   int64_t slots() const { return slots_; }  // that are kept, be it in several trees
 
  private:
@@ -58,6 +69,10 @@ class PrefixCache {
   };
   static Node* child_of(Node* node, int64_t token);
   void hold(const std::vector<Run>& runs);
+  void let_go(const Run& run);
+  bool cut(Node* leaf, int64_t count);
+  bool is_held(int64_t slot) const;
+  int64_t evictable(const Node& leaf) const;
   void split(Node* node, size_t length);
   Node* grow(Node* root, std::span<const int64_t> tokens, const Sequence& sequence);
   void use(Node* node);
@@ -65,8 +80,11 @@ class PrefixCache {
   void put_after(Node* node, Node* older);
   void take_out(Node* node);
 
+  int64_t most() const { return std::min(most_, std::max(plenty_, kSequences * longest_)); }
+
   StatePool& pool_;
-  const int64_t most_;
+  const int64_t most_, plenty_;
+  int64_t longest_ = 0;  // tokens of a sequence that was to be kept
   std::map<Tree, Node> roots_;
   // A child is always older than its parent, so that the oldest of all is a leaf.
   Node *oldest_ = nullptr, *newest_ = nullptr;

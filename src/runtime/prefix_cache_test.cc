@@ -13,11 +13,11 @@ using Tokens = std::vector<int64_t>;
 // Sequences as an engine makes them, and which beginning of which prompt every slot was written for.
 class PrefixCacheTest : public ::testing::Test {
  protected:
-  void start(int64_t capacity) {
+  void start(int64_t capacity, int64_t plenty = INT64_MAX) {
     Result<std::unique_ptr<StatePool>> pool = StatePool::create({}, {capacity});
     ASSERT_TRUE(pool.is_ok());
     pool_ = std::move(*pool);
-    cache_ = std::make_unique<PrefixCache>(*pool_);
+    cache_ = std::make_unique<PrefixCache>(*pool_, INT64_MAX, plenty);
   }
 
   void check_slots(const Tokens& tokens, const Sequence& s) const {
@@ -99,11 +99,70 @@ TEST_F(PrefixCacheTest, TheOldestMakesRoom) {
   EXPECT_EQ(run({7, 8, 9, 10}), 0);
   EXPECT_LE(cache_->slots(), 8);
   EXPECT_EQ(run({1, 2, 3}), 3);
-  EXPECT_EQ(run({4, 5, 6}), 0);
+  EXPECT_EQ(run({4, 5, 6}), 1);  // as much of it as may be kept beside the others
+}
+
+TEST_F(PrefixCacheTest, ALongPromptKeepsItsFirstTokens) {
+  start(64);
+  Tokens prompt(40);
+  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int64_t>(i);
+  EXPECT_EQ(run(prompt), 0);
+  EXPECT_EQ(cache_->slots(), 16);
+  EXPECT_EQ(run(prompt), 16);
+  EXPECT_EQ(run({0, 1, 2, 3, 100}), 4);
+  EXPECT_EQ(pool_->free_slots(), 64 - cache_->slots());
+}
+
+TEST_F(PrefixCacheTest, OnlyWhatFreesSlotsIsEvicted) {
+  start(64);
+  run({1, 2, 3, 4});
+  run({5, 6, 7});
+  Sequence held = cache_->find(Tokens{1, 2, 3});
+  EXPECT_EQ(cache_->evictable(), 1 + 3);
+  EXPECT_EQ(run({5, 6, 7}), 3);  // was used last
+  EXPECT_TRUE(cache_->evict(10));
+  EXPECT_EQ(cache_->find(Tokens{1, 2, 3, 4}).length(), 3);
+  EXPECT_EQ(cache_->find(Tokens{5, 6, 7}).length(), 3);
+  EXPECT_TRUE(cache_->evict(2));
+  EXPECT_EQ(cache_->find(Tokens{5, 6, 7}).length(), 1);
+  EXPECT_TRUE(cache_->evict(2));
+  EXPECT_FALSE(cache_->evict(2));  // a sequence has the others
+  EXPECT_EQ(cache_->slots(), 3);
+  EXPECT_EQ(pool_->free_slots(), 64 - 3);
+  held.clear();
+  EXPECT_EQ(cache_->evictable(), 3);
+}
+
+TEST_F(PrefixCacheTest, SaltsShareNothing) {
+  start(64);
+  const Tokens prompt = {1, 2, 3, 4};
+  Sequence s(*pool_);
+  ASSERT_TRUE(s.append(4).is_ok());
+  cache_->keep(prompt, s, {.salt = "a"});
+  EXPECT_EQ(cache_->find(prompt, {.salt = "a"}).length(), 4);
+  EXPECT_EQ(cache_->find(prompt, {.salt = "b"}).length(), 0);
+  EXPECT_EQ(cache_->find(prompt).length(), 0);
 }
 
 // Whole states are known where a step of a sequence ended, and a beginning that is found ends there. A slot of them is
 // free once neither the cache nor a sequence holds it.
+TEST_F(PrefixCacheTest, PromptsThatNeverComeAgainHaveABound) {
+  start(4096, 100);
+  for (int64_t i = 0; i < 200; ++i) {
+    run({i, i + 1, i + 2, i + 3});
+    ASSERT_LE(cache_->slots(), 100);
+  }
+  EXPECT_EQ(cache_->slots(), 100);
+  Tokens prompt;
+  for (int64_t i = 0; i < 80; ++i) prompt.push_back(1000 + i);
+  run(prompt);  // where prompts are longer, so is what is kept
+  for (int64_t i = 0; i < 200; ++i) {
+    run({i, i + 1, i + 2, i + 3});
+    ASSERT_LE(cache_->slots(), 4 * 80);
+  }
+  EXPECT_EQ(cache_->slots(), 4 * 80);
+}
+
 TEST(PrefixCacheOfWholeStates, EndsWhereTheyAreKnown) {
   StateLayout rows, whole;
   rows.pair.rule = StateRule::kAppend;

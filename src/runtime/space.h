@@ -56,6 +56,8 @@ class Space {
   bool fits(int64_t count) const;
   // Whether several have the slot, which somebody has.
   bool shared(int64_t slot) const { return references_[static_cast<size_t>(slot)] > 1; }
+  // How many have it.
+  int64_t references(int64_t slot) const { return references_[static_cast<size_t>(slot)]; }
   // Of a run that somebody has: the slots from its first on that are shared, or not, as that one is.
   int64_t alike(const Run& run) const;
   void add_reference(const Run& run);

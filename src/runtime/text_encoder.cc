@@ -90,49 +90,7 @@ Status TextEncoder::prepare(int64_t tokens) {
   return Status::ok();
 }
 
-// Texts of a step, side by side.
-Status TextEncoder::run_group(std::span<const TextTokens> texts, std::span<const size_t> group, const RowsOf& each) {
-  std::vector<Segment> segments;
-  std::vector<Run> runs(group.size());
-  int64_t tokens = 0;
-  for (size_t i = 0; i < group.size(); ++i) {
-    const TextTokens& text = texts[group[i]];
-    Segment& s = segments.emplace_back();
-    s.tokens = text.ids.data();
-    s.types = text.types.empty() ? nullptr : text.types.data();
-    s.count = std::ssize(text.ids);
-    runs[i] = {tokens, s.count};
-    s.write_slot = tokens;
-    s.runs = &runs[i];
-    s.run_count = 1;
-    s.keys = s.count;
-    s.source_rows = s.count;
-    s.prompt = true;
-    tokens += s.count;
-  }
-  StepInput step{segments};
-  step.wanted = tokens;
-  step.rows = rows_.view().data;
-  step.encodes = by_tiles(texts[group[0]]);
-  SITU_RETURN_IF_ERROR(program_->run(step, ledger_));
-  const int64_t rows = by_token_ ? tokens : 1;
-  const float* at = rows_.view().as<const float>();
-  if (rows_.type() != DType::kF32) {
-    const Tensor made = Tensor::borrow(rows_.type(), {rows, width_}, rows_.view().data, rows_.owner());
-    const std::vector<double> wide = made.to_f64();
-    floats_.assign(wide.begin(), wide.end());
-    at = floats_.data();
-  }
-  for (const size_t i : group) {
-    const size_t numbers = static_cast<size_t>(width_) * (by_token_ ? texts[i].ids.size() : 1);
-    SITU_RETURN_IF_ERROR(each(i, {at, numbers}));
-    at += numbers;
-  }
-  return Status::ok();
-}
-
-Status TextEncoder::run(std::span<const TextTokens> texts, const RowsOf& each) {
-  int64_t longest = 0;
+Status TextEncoder::check(std::span<const TextTokens> texts) const {
   for (size_t i = 0; i < texts.size(); ++i) {
     const int64_t tokens = std::ssize(texts[i].ids);
     if (tokens == 0) return Status::error(Code::kInvalidArgument, "text " + std::to_string(i + 1) + " has no tokens");
@@ -140,29 +98,86 @@ Status TextEncoder::run(std::span<const TextTokens> texts, const RowsOf& each) {
       return Status::error(Code::kContextExceeded, "text " + std::to_string(i + 1) + " has " + std::to_string(tokens) +
                                                        " tokens; the model takes at most " +
                                                        std::to_string(most_tokens()));
-    longest = std::max(longest, tokens);
   }
+  return Status::ok();
+}
+
+size_t TextEncoder::share_step(std::span<const TextTokens> texts, int64_t most) const {
+  int64_t tokens = std::ssize(texts[0].ids);
+  size_t count = 1;
+  while (one_text().empty() && count < texts.size() && by_tiles(texts[count]) == by_tiles(texts[0]) &&
+         static_cast<int64_t>(count) < batch_ && tokens + std::ssize(texts[count].ids) <= most)
+    tokens += std::ssize(texts[count++].ids);
+  return count;
+}
+
+// Texts of a step, side by side.
+Status TextEncoder::begin_step(std::span<const TextTokens> texts) {
+  segments_.clear();
+  runs_.resize(texts.size());
+  int64_t tokens = 0;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const TextTokens& text = texts[i];
+    Segment& s = segments_.emplace_back();
+    s.tokens = text.ids.data();
+    s.types = text.types.empty() ? nullptr : text.types.data();
+    s.count = std::ssize(text.ids);
+    runs_[i] = {tokens, s.count};
+    s.write_slot = tokens;
+    s.runs = &runs_[i];
+    s.run_count = 1;
+    s.keys = s.count;
+    s.source_rows = s.count;
+    s.prompt = true;
+    tokens += s.count;
+  }
+  int64_t planned = kLeastPlanned;
+  while (planned < tokens) planned *= 2;
+  SITU_RETURN_IF_ERROR(prepare(planned));
+  input_ = StepInput{segments_};
+  input_.wanted = tokens;
+  input_.rows = rows_.view().data;
+  input_.encodes = by_tiles(texts[0]);
+  return program_->prepare(input_, ledger_);
+}
+
+Result<bool> TextEncoder::step(std::span<const TextTokens> texts, Clock::time_point until, const RowsOf& each) {
+  if (!begun_) SITU_RETURN_IF_ERROR(begin_step(texts));
+  begun_ = false;
+  const Result<bool> done = program_->go_on(until, ledger_);
+  begun_ = done.is_ok() && !*done;
+  if (!done.is_ok() || !*done) return done;
+  int64_t tokens = 0;
+  for (const TextTokens& text : texts) tokens += std::ssize(text.ids);
+  const float* at = rows_.view().as<const float>();
+  if (rows_.type() != DType::kF32) {
+    const Tensor made =
+        Tensor::borrow(rows_.type(), {by_token_ ? tokens : 1, width_}, rows_.view().data, rows_.owner());
+    const std::vector<double> wide = made.to_f64();
+    floats_.assign(wide.begin(), wide.end());
+    at = floats_.data();
+  }
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const size_t numbers = static_cast<size_t>(width_) * (by_token_ ? texts[i].ids.size() : 1);
+    SITU_RETURN_IF_ERROR(each(i, {at, numbers}));
+    at += numbers;
+  }
+  return true;
+}
+
+Status TextEncoder::run(std::span<const TextTokens> texts, const RowsOf& each) {
+  SITU_RETURN_IF_ERROR(check(texts));
   // Long ones first: what a step of several takes is planned for at once.
   std::vector<size_t> order(texts.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return texts[a].ids.size() > texts[b].ids.size(); });
-  const bool one = !compiled_.order.one_sequence.empty();
-  int64_t all = 0;
-  for (const TextTokens& t : texts) all += std::ssize(t.ids);
-  const int64_t wanted = one ? longest : std::max(longest, std::min(all, chunk_));
-  int64_t planned = kLeastPlanned;
-  while (planned < wanted) planned *= 2;
-  SITU_RETURN_IF_ERROR(prepare(planned));
-  for (size_t begin = 0; begin < order.size();) {
-    int64_t tokens = std::ssize(texts[order[begin]].ids);
-    size_t end = begin + 1;
-    while (one_text().empty() && end < order.size() && by_tiles(texts[order[end]]) == by_tiles(texts[order[begin]]) &&
-           static_cast<int64_t>(end - begin) < batch_ &&
-           tokens + std::ssize(texts[order[end]].ids) <= std::max(chunk_, longest))
-      tokens += std::ssize(texts[order[end++]].ids);
-    SITU_RETURN_IF_ERROR(run_group(texts, std::span(order).subspan(begin, end - begin), each));
-    begin = end;
+  std::ranges::stable_sort(order, std::greater(), [&](size_t i) { return texts[i].ids.size(); });
+  std::vector<TextTokens> sorted;
+  for (const size_t i : order) sorted.push_back(texts[i]);
+  for (size_t begin = 0, count = 0; begin < sorted.size(); begin += count) {
+    const std::span<const TextTokens> left = std::span<const TextTokens>(sorted).subspan(begin);
+    count = share_step(left, std::max(chunk_, std::ssize(left[0].ids)));
+    const auto ordered = [&](size_t i, std::span<const float> rows) { return each(order[begin + i], rows); };
+    SITU_RETURN_IF_ERROR(step(left.first(count), Clock::time_point::max(), ordered).status());
   }
   return Status::ok();
 }

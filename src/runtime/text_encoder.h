@@ -6,7 +6,9 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "base/clock.h"
 #include "runtime/compile.h"
 #include "runtime/pack_saver.h"
 #include "runtime/program.h"
@@ -38,6 +40,16 @@ class TextEncoder {
   using RowsOf = std::function<Status(size_t text, std::span<const float> rows)>;
   Status run(std::span<const TextTokens> texts, const RowsOf& each);
 
+  // The same in parts. Refuses texts as run() does.
+  Status check(std::span<const TextTokens> texts) const;
+  // How many of the first texts one step takes, of `most` tokens: one at least.
+  size_t share_step(std::span<const TextTokens> texts, int64_t most) const;
+  // A step of texts that share one, until about then, at least to the next barrier. False: it is to be called again,
+  // with the same texts, and what they refer to stays; or drop() is.
+  Result<bool> step(std::span<const TextTokens> texts, Clock::time_point until, const RowsOf& each);
+  void drop() { begun_ = false; }
+
+  int64_t chunk() const { return chunk_; }
   int64_t width() const { return width_; }
   bool by_token() const { return by_token_; }
   int64_t most_tokens() const { return compiled_.context; }
@@ -55,7 +67,7 @@ class TextEncoder {
  private:
   TextEncoder() = default;
   Status prepare(int64_t tokens);
-  Status run_group(std::span<const TextTokens> texts, std::span<const size_t> group, const RowsOf& each);
+  Status begin_step(std::span<const TextTokens> texts);
 
   Compiled compiled_;
   std::shared_ptr<ThreadPool> pool_;
@@ -65,7 +77,10 @@ class TextEncoder {
   ReservedMemory memory_;  // arena, then io
   int64_t planned_ = 0;
   int64_t chunk_ = 1, batch_ = 1, width_ = 0;
-  bool by_token_ = false;
+  bool by_token_ = false, begun_ = false;
+  std::vector<Segment> segments_;  // of the step
+  std::vector<Run> runs_;
+  StepInput input_;  // the program reads it until the step is over
   Tensor rows_;
   std::vector<float> floats_;
   Ledger ledger_;

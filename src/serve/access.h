@@ -11,28 +11,35 @@
 
 namespace situ::serve {
 
-// A key a line, NAME:KEY or KEY; lines that begin with # are comments.
+// Who has a key.
+struct KeyHolder {
+  std::string name;
+  std::string salt;       // of kept beginnings of prompts: the name that the file gives, else a hash of the key
+  int most_priority = 0;  // calls of a higher one are treated as if they had this one
+};
+
+// A key a line, [NAME:]KEY [priority=N]; lines that begin with # are comments.
 class Keys {
  public:
-  // Error: the file cannot be read, others may read it, it has no key or two of a name.
+  // Error: the file cannot be read or is no UTF-8, others may read it, it has no key or two of a name.
   Status read(const std::string& path);
   bool any() const;
-  // The name of a key; that of one without a name is "key" and its line. Takes as long for every text of a length.
-  std::optional<std::string> name_of(std::string_view key) const;
+  // The name of one without a name is "key" and its line. Takes as long for every text of a length.
+  std::optional<KeyHolder> holder_of(std::string_view key) const;
 
  private:
-  struct Key {
-    std::string name, text;
+  struct Key : KeyHolder {
+    std::string text;
   };
   mutable std::mutex mutex_;
   std::vector<Key> keys_;
 };
 
-// The key that a request shows: `Authorization: Bearer KEY`, else `X-Api-Key`.
-std::string_view key_of(std::string_view authorization, std::string_view x_api_key);
+// The key in `Authorization: Bearer KEY`; "": there is none. The scheme in letters of any size, behind it any blanks.
+std::string_view bearer_of(std::string_view authorization);
 
 // A name that a browser could be made to give to this machine (DNS rebinding) is none: IP addresses, localhost, and
-// what is allowed ("*": all). `host` may have a port.
+// what is allowed ("*": all). `host` may have a port; no host at all is no name.
 bool is_own_host(std::string_view host, const std::vector<std::string>& allowed);
 // `origin` is the server's own, at this Host.
 bool is_own_origin(std::string_view origin, std::string_view host);

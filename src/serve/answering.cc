@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include "serve/openai_errors.h"
 #include "text/json_file.h"
 
 namespace situ::serve {
@@ -30,13 +31,13 @@ Answering::Answering(Client& client, Call& call, std::unique_ptr<BodyAnswer> ans
 
 Answering::~Answering() = default;
 
-OrFault<std::unique_ptr<Answering>> Answering::begin(Client& client, Call& call, Model& model, Asked asked) {
+OrRefusal<std::unique_ptr<Answering>> Answering::begin(Client& client, Call& call, Model& model, Asked asked) {
   const Envelope envelope{new_id(asked.route), now_seconds(), asked.model.empty() ? call.model : asked.model};
   for (const Request& r : asked.requests) call.prompt_tokens += std::ssize(r.prompt.ids());
   const bool stream = asked.stream;
-  OrFault<std::unique_ptr<BodyAnswer>> begun =
+  OrRefusal<std::unique_ptr<BodyAnswer>> begun =
       BodyAnswer::begin(model, std::move(asked), envelope, stream, call.client);
-  if (Fault* f = std::get_if<Fault>(&begun)) return std::move(*f);
+  if (Refusal* f = std::get_if<Refusal>(&begun)) return std::move(*f);
   std::unique_ptr<Answering> answering(
       new Answering(client, call, std::move(std::get<std::unique_ptr<BodyAnswer>>(begun))));
   if (stream) {
@@ -52,9 +53,9 @@ void Answering::follow() {
 
 void Answering::advance() {
   if (ended_) return;
-  const std::optional<Fault> fault =
+  const std::optional<Refusal> refusal =
       answer_->advance([&](size_t choice) { note_token(choice); }, [&](const Json& piece) { event(piece); });
-  if (fault) return fail(*fault);
+  if (refusal) return fail(*refusal);
   flush();
   if (!ended_ && answer_->over()) complete();
 }
@@ -95,14 +96,14 @@ void Answering::complete() {
   client_.end(call_);
 }
 
-void Answering::fail(const Fault& fault) {
+void Answering::fail(const Refusal& refusal) {
   if (ended_) return;
   ended_ = true;
   account();
   call_.finish = "error";
   answer_->cancel();
-  if (!streams()) return client_.respond(call_, fault.status, to_json(fault));
-  event(to_json(fault));
+  if (!streams()) return client_.respond(call_, words_of(refusal).status, to_json(refusal));
+  event(to_json(refusal));
   client_.send(call_, pending_);
   client_.end(call_);
 }
@@ -118,7 +119,7 @@ std::optional<Clock::time_point> Answering::silent_since() const {
 }
 
 void Answering::ping() {
-  pending_ += ": ping\n\n";
+  pending_ += kComment;
   flush();
 }
 
@@ -138,23 +139,31 @@ void Answering::account() {
 // Of the whole answer; rates are of all its choices.
 Json Answering::timings() const {
   double prompt_ms = 0, predicted_ms = 0, copied = 0;
+  int64_t guessed = 0, accepted = 0;
   for (const std::optional<Generation>& result : answer_->results()) {
     const Generation& g = *result;
     const auto tokens = static_cast<double>(g.output_ids.size());
     prompt_ms = std::max(prompt_ms, g.prefill_ms + g.encode_ms);
     predicted_ms = std::max(predicted_ms, g.decode_ms_per_token * std::max(0.0, tokens - 1));
     copied += g.bytes_copied_per_token * tokens;
+    guessed += g.guessed_tokens;
+    accepted += g.accepted_tokens;
   }
   const int64_t fed = call_.prompt_tokens - call_.cached_tokens;
-  return {{"cache_n", call_.cached_tokens},
-          {"prompt_n", fed},
-          {"prompt_ms", prompt_ms},
-          {"prompt_per_second", rate(fed, prompt_ms)},
-          {"predicted_n", call_.answer_tokens},
-          {"predicted_ms", predicted_ms},
-          {"predicted_per_second", rate(call_.answer_tokens, predicted_ms)},
-          {"queue_ms", call_.queue_ms.value_or(0)},
-          {"bytes_copied", static_cast<int64_t>(copied + 0.5)}};
+  Json timings = {{"cache_n", call_.cached_tokens},
+                  {"prompt_n", fed},
+                  {"prompt_ms", prompt_ms},
+                  {"prompt_per_second", rate(fed, prompt_ms)},
+                  {"predicted_n", call_.answer_tokens},
+                  {"predicted_ms", predicted_ms},
+                  {"predicted_per_second", rate(call_.answer_tokens, predicted_ms)},
+                  {"queue_ms", call_.queue_ms.value_or(0)},
+                  {"bytes_copied", static_cast<int64_t>(copied + 0.5)}};
+  if (guessed > 0) {
+    timings["draft_n"] = guessed;
+    timings["draft_n_accepted"] = accepted;
+  }
+  return timings;
 }
 
 }  // namespace situ::serve

@@ -27,10 +27,14 @@ class Client {
   ~Client() = default;
 };
 
+// Tells the client of a stream that the server lives. An empty line behind it would end an event without data, which
+// some parsers hand on.
+inline constexpr const char* kComment = ": ping\n";
+
 class Answering {
  public:
-  // Submits what was asked for. Fault: it is refused; nothing of it goes on.
-  static OrFault<std::unique_ptr<Answering>> begin(Client& client, Call& call, Model& model, Asked asked);
+  // Submits what was asked for. Refusal: it is refused; nothing of it goes on.
+  static OrRefusal<std::unique_ptr<Answering>> begin(Client& client, Call& call, Model& model, Asked asked);
   // The client is woken whenever there is something to advance.
   void follow();
   ~Answering();
@@ -38,7 +42,7 @@ class Answering {
   // What came meanwhile goes to the client. By the answers' thread.
   void advance();
   // Ends with an error.
-  void fail(const Fault& fault);
+  void fail(const Refusal& refusal);
   // Ends without a word: the client has been told, or is cut off.
   void give_up() noexcept;
   bool ended() const { return ended_; }

@@ -11,6 +11,7 @@ namespace situ::serve {
 namespace {
 
 constexpr double kMinusInfinity = -9999.0;  // JSON has no infinity
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 Json number(double logprob) { return std::isfinite(logprob) ? logprob : kMinusInfinity; }
 
@@ -27,7 +28,6 @@ std::string token_text(const Model::Impl& m, int64_t id) {
 
 // Its own bytes where it is a part of a character, else those of its text.
 Json token_bytes(const Model::Impl& m, int64_t id, const std::string& text) {
-  constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
   std::string bytes = text;
   if (m.tokenizer && text.find(kReplacement) != std::string::npos) bytes = m.tokenizer->bytes_of(id).value_or(text);
   Json list = Json::array();
@@ -57,13 +57,18 @@ class TextLogprobs {
   }
   // `logprob`: none of the first token of a prompt.
   void add(int64_t id, std::optional<double> logprob, const std::vector<TokenLogprob>& top, bool alternatives) {
-    json_["tokens"].push_back(token_text(m_, id));
+    const std::string text = name_of(id);
+    json_["tokens"].push_back(text);
     json_["token_logprobs"].push_back(logprob ? number(*logprob) : Json());
     Json others;
     if (logprob && alternatives) {
       others = Json::object();
-      for (const TokenLogprob& t : top) others.emplace(token_text(m_, t.id), number(t.logprob));
-      others.emplace(token_text(m_, id), number(*logprob));
+      for (const TokenLogprob& t : top) {
+        const std::string own = t.id == id ? text : name_of(t.id);
+        const bool taken = t.id != id && (own == text || others.contains(own));
+        others.emplace(taken ? "token_id:" + std::to_string(t.id) : own, number(t.logprob));
+      }
+      others.emplace(text, number(*logprob));
     }
     json_["top_logprobs"].push_back(std::move(others));
     json_["text_offset"].push_back(offset_);
@@ -74,6 +79,21 @@ class TextLogprobs {
   Json take() { return std::exchange(json_, empty()); }
 
  private:
+  // Its text; "bytes:\xe6\x97" where it is a part of a character, as OpenAI writes it: alternatives are told apart by
+  // their texts alone.
+  std::string name_of(int64_t id) const {
+    std::string text = token_text(m_, id);
+    if (!m_.tokenizer || text.find(kReplacement) == std::string::npos) return text;
+    const std::optional<std::string> bytes = m_.tokenizer->bytes_of(id);
+    if (!bytes || check_utf8(*bytes, "").is_ok()) return text;
+    constexpr char kDigits[] = "0123456789abcdef";
+    text = "bytes:";
+    for (const char c : *bytes) {
+      const auto byte = static_cast<unsigned char>(c);
+      (text += "\\x") += {kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+    return text;
+  }
   static Json empty() {
     return {{"tokens", Json::array()},
             {"token_logprobs", Json::array()},
@@ -203,6 +223,7 @@ Json answer_body(const Model& model, const Asked& asked, const Envelope& envelop
   }
   body["usage"] = usage.json();
   body["situ"] = situ_json(results);
+  asked.ignored.tell(body);
   return body;
 }
 

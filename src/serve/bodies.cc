@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <random>
 
+#include "base/context_words.h"
 #include "base/one_line.h"
 #include "pipelines/llm.h"
 #include "pipelines/sampling.h"
@@ -14,25 +15,33 @@ namespace {
 constexpr const char* kUrls[] = {"/v1/chat/completions", "/v1/completions"};
 constexpr int64_t kDefaultOfCompletions = 16;
 
-void refuse_unknown(BodyReader& r) {
-  for (const auto& [key, value] : r.body.items()) {
-    const auto field = std::find_if(body_fields().begin(), body_fields().end(), [&](const BodyField& f) {
-      return key == f.name && (f.routes & static_cast<int>(r.route)) != 0;
-    });
-    const std::string name = one_line(key.substr(0, 100));
-    if (field == body_fields().end() && !value.is_null())
-      return r.refuse(name, "unknown parameter: '" + name + "'", "unknown_parameter");
+void ignore_unknown(BodyReader& r) {
+  for (const auto& [key, value] : r.body.items())
+    if (!value.is_null() && !body_field(r.route, key)) r.ignore(key);
+}
+
+// Options of GenerateOptions that a field of another name says; those of read_max_tokens and its like say it
+// themselves.
+constexpr std::pair<const char*, const char*> kOtherNames[] = {
+    {"stop_token_ids", "stop_ids"}, {"min_tokens", "min_new_tokens"}, {"num_beams", "beams"}};
+
+void read_field(BodyReader& r, const BodyField& f, const Json& value) {
+  using Use = BodyField::Use;
+  if (f.use == Use::kOption) {
+    const auto other = std::find_if(std::begin(kOtherNames), std::end(kOtherNames),
+                                    [&](const auto& n) { return f.name == std::string_view(n.first); });
+    r.says(other == std::end(kOtherNames) ? f.name : other->second, f.name);
   }
+  if (f.use == Use::kRefused && !is_neutral(f, value))
+    r.refuse(f.name, std::string(f.name) + " is not supported: " + f.what, Refusal::Kind::kUnsupported);
+  if (f.use == Use::kTemplate && !r.template_reads(f.name)) r.asked.ignored.add(f.name);
+  if (f.read) f.read(r, f.name, value);
 }
 
 void read_fields(BodyReader& r) {
   for (const BodyField& f : body_fields()) {
     const Json* value = (f.routes & static_cast<int>(r.route)) != 0 ? r.find(f.name) : nullptr;
-    if (!value || r.fault) continue;
-    if (f.use == BodyField::Use::kOption) r.asked.options.push_back(f.name);
-    if (f.use == BodyField::Use::kRefused)
-      r.refuse(f.name, std::string(f.name) + " is not supported: " + f.what, "unsupported_parameter");
-    if (f.read) f.read(r, f.name, *value);
+    if (value && !r.refusal) read_field(r, f, *value);
   }
 }
 
@@ -53,6 +62,7 @@ void settle_options(BodyReader& r) {
   o.prompt_logprobs = r.asked.prompt_logprobs;
   o.echo = r.asked.echo;
   if (r.asked.echo && r.asked.logprobs) o.prompt_logprobs = std::max(o.prompt_logprobs.value_or(0), *r.asked.logprobs);
+  if (!r.asked.prompt_logprobs && r.asked.echo) r.says("prompt_logprobs", "echo");
   if (o.max_new_tokens != 0) return;
   if (!r.asked.echo && !r.asked.prompt_logprobs)
     return r.refuse("max_tokens", "max_tokens 0 is for echo or prompt_logprobs: there is no answer otherwise");
@@ -64,8 +74,9 @@ std::vector<Prompt> read_prompts(BodyReader& r, const char* name, const Json& va
   std::vector<Prompt> prompts;
   const auto add_text = [&](const Json& text) {
     if (!r.model.tokenizer().is_there())
-      return r.refuse(name, "the model has no tokenizer, so that prompts are lists of token ids", kUnsupportedByModel);
-    const Result<std::vector<int64_t>> ids = r.model.tokenizer().encode(text.get<std::string>());
+      return r.refuse(name, "the model has no tokenizer, so that prompts are lists of token ids",
+                      Refusal::Kind::kByModel);
+    const Result<std::vector<int64_t>> ids = r.model.tokenizer().encode(text.get<std::string>(), r.add_special);
     if (!ids.is_ok()) return r.refuse(name, one_line(ids.status().message()));
     prompts.emplace_back(*ids);
   };
@@ -81,7 +92,7 @@ std::vector<Prompt> read_prompts(BodyReader& r, const char* name, const Json& va
     add_ids(value);
   } else {
     for (const Json& item : value) {
-      if (r.fault) break;
+      if (r.refusal) break;
       if (item.is_string())
         add_text(item);
       else if (item.is_array())
@@ -103,7 +114,7 @@ void read_prompt(BodyReader& r) {
   if (given && ids)
     r.refuse("prompt_token_ids", "prompt_token_ids stands in place of " + std::string(usual) + ": both are given");
   else if (!given && !ids)
-    r.refuse(usual, std::string(usual) + " is missing", "missing_required_parameter");
+    r.refuse(usual, std::string(usual) + " is missing", Refusal::Kind::kMissing);
   else if (ids && (!ids->is_array() || ids->empty()))
     r.refuse_type("prompt_token_ids", *ids, "a list of token ids");
   else if (ids && r.ids("prompt_token_ids", *ids))
@@ -117,10 +128,8 @@ void read_prompt(BodyReader& r) {
   for (Prompt& p : prompts) {
     const int64_t tokens = std::ssize(p.ids());
     if (slots > 0 && tokens > slots && tokens <= facts.context_length && !r.model.has_encoder())
-      r.refuse(r.asked.prompt_field,
-               "a prompt of " + std::to_string(tokens) + " tokens does not fit the state of " + std::to_string(slots) +
-                   " tokens",
-               "context_length_exceeded");
+      r.refuse(r.asked.prompt_field, context_words(slots, tokens) + " (The state has room for no more.)",
+               Refusal::Kind::kContext);
     Request request{std::move(p), r.options};
     request.priority = r.priority;
     r.asked.requests.push_back(std::move(request));
@@ -133,71 +142,7 @@ void draw_seeds(BodyReader& r) {
   r.options.seed = draw_seed();
 }
 
-// -- faults
-
-// How messages of Model::submit call what a field says.
-struct Word {
-  const char *word, *field;
-};
-constexpr Word kWords[] = {{"sampling", "temperature"},
-                           {"stop strings", "stop"},
-                           {"stop_ids", "stop_token_ids"},
-                           {"min_new_tokens", "min_tokens"},
-                           {"max_new_tokens", "max_tokens"},
-                           {"max_new_tokens", "max_completion_tokens"},
-                           {"beams", "num_beams"},
-                           {"num_return", "n"},
-                           {"choices", "n"},
-                           {"json_schema", "response_format"},
-                           {"prompt_logprobs", "echo"},
-                           {"a grammar", "response_format"},
-                           {"a grammar", "regex"},
-                           {"a grammar", "grammar"}};
-
-size_t find_word(const std::string& text, const std::string& word) {
-  const auto part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-'; };
-  for (size_t at = 0; (at = text.find(word, at)) != std::string::npos; at += word.size()) {
-    const size_t end = at + word.size();
-    if ((at == 0 || !part(text[at - 1])) && (end == text.size() || !part(text[end]))) return at;
-  }
-  return std::string::npos;
-}
-
-// What is between quotes is the caller's own text, in which any word may stand.
-std::string without_quoted(const std::string& message) {
-  std::string text;
-  bool inside = false;
-  for (size_t i = 0; i < message.size(); ++i) {
-    const size_t outer = inside ? i + 1 : i - 1;  // before the first of two quotes, behind the second: no letter
-    const bool beside_letter = outer < message.size() && std::isalnum(static_cast<unsigned char>(message[outer])) != 0;
-    if (message[i] == '\'' && !beside_letter)
-      inside = !inside;
-    else if (!inside)
-      text += message[i];
-  }
-  return text;
-}
-
-// The option that a message is about, the second of two that do not go together: of those that the body has. What
-// begins with an option and a colon is about that one alone. "": it is about none.
-std::string field_of(const Asked& asked, const std::string& whole) {
-  const std::string message = without_quoted(whole);
-  std::vector<std::pair<size_t, std::string>> found;
-  bool alone = false;
-  const auto look = [&](const std::string& word, const std::string& field) {
-    const auto is_field = [&](const std::string& name) { return name == field; };
-    if (alone || std::none_of(asked.options.begin(), asked.options.end(), is_field)) return;
-    const size_t at = find_word(message, word);
-    alone = message.starts_with(word + ":");
-    if (alone) found.clear();
-    const bool known = std::any_of(found.begin(), found.end(), [&](const auto& f) { return is_field(f.second); });
-    if (at != std::string::npos && !known) found.emplace_back(at, field);
-  };
-  for (const Word& w : kWords) look(w.word, w.field);
-  for (const std::string& field : asked.options) look(field, field);
-  std::sort(found.begin(), found.end());
-  return found.empty() ? "" : found[std::min<size_t>(1, found.size() - 1)].second;
-}
+// -- refusals
 
 // A prompt that is longer than the whole state. (Of an encoder-decoder: what its answer begins with.)
 bool never_fits(const Asked& asked) {
@@ -228,60 +173,54 @@ std::optional<Route> route_of(std::string_view url) {
 
 const char* url_of(Route route) { return kUrls[route == Route::kChat ? 0 : 1]; }
 
-OrFault<Asked> read_body(Route route, const Json& body, const Model& model, const BodyRules& rules) {
+OrRefusal<Asked> read_body(Route route, const Json& body, const Model& model, const BodyRules& rules) {
   BodyReader r(route, body, model, rules);
   r.asked.route = route;
   r.asked.by = &model;
-  if (!model.generates()) r.refuse("model", "the model gives embeddings or scores, no answers", kUnsupportedByModel);
-  refuse_unknown(r);
+  if (!model.generates())
+    r.refuse("model", "the model gives embeddings or scores, no answers", Refusal::Kind::kByModel);
+  ignore_unknown(r);
   read_fields(r);
-  if (!r.fault) settle_options(r);
-  if (!r.fault) draw_seeds(r);
-  if (!r.fault) read_prompt(r);
-  if (r.fault) return std::move(*r.fault);
+  if (!r.refusal) settle_options(r);
+  if (!r.refusal) draw_seeds(r);
+  if (!r.refusal) read_prompt(r);
+  if (r.refusal) return std::move(*r.refusal);
   return std::move(r.asked);
 }
 
-Fault fault_of(const Asked& asked, const Status& status) {
-  Fault f;
-  f.message = without_paths(*asked.by, status.message());
+Refusal refusal_of(const Asked& asked, const Status& status) {
+  using Kind = Refusal::Kind;
+  const std::string message = without_paths(*asked.by, status.message());
+  const auto said = asked.fields_of_options.find(status.option());
+  const std::string field = said == asked.fields_of_options.end() ? asked.prompt_field : said->second;
   switch (status.code()) {
     case Code::kContextExceeded:
-      f.param = asked.prompt_field;
-      f.code = "context_length_exceeded";
-      break;
+      return {Kind::kContext, asked.prompt_field, message};
     case Code::kInvalidArgument:
+      return {Kind::kInvalid, field, message};
     case Code::kNotFound:
     case Code::kUnsupportedModel:
-      f.param = field_of(asked, f.message);
-      if (f.param.empty()) f.param = asked.prompt_field;
-      f.code = status.code() == Code::kInvalidArgument ? "invalid_value" : kUnsupportedByModel;
-      break;
+      return {Kind::kByModel, field, message};
     case Code::kNoRoom:
-      if (!never_fits(asked)) return overloaded(f.message);
-      f.param = asked.prompt_field;
-      f.code = "context_length_exceeded";
-      break;
+      if (never_fits(asked)) return {Kind::kContext, asked.prompt_field, message};
+      return {Kind::kNoRoom, "", message};
     case Code::kBusy:
-      return overloaded(f.message);
+      return {Kind::kBusy, "", message};
     default:
-      f.status = 500;
-      f.type = "server_error";
-      f.code = "model_failed";
+      return {Kind::kFailed, "", message};
   }
-  return f;
 }
 
-std::optional<Fault> too_many_prompts(const Asked& asked, int64_t most, const std::string& where) {
+std::optional<Refusal> too_many_prompts(const Asked& asked, int64_t most, const std::string& where) {
   const int64_t prompts = std::ssize(asked.requests);
   if (prompts <= most) return std::nullopt;
-  return Fault{
-      400, std::to_string(prompts) + " prompts are more than may run and wait " + where + ": " + std::to_string(most),
-      "invalid_request_error", "prompt", "limit_exceeded"};
+  return Refusal{
+      Refusal::Kind::kLimit, "prompt",
+      std::to_string(prompts) + " prompts are more than may run and wait " + where + ": " + std::to_string(most)};
 }
 
-std::optional<Fault> fault_of(const Asked& asked, const Result<Generation>& result) {
-  if (!result.is_ok()) return fault_of(asked, result.status());
+std::optional<Refusal> refusal_of(const Asked& asked, const Result<Generation>& result) {
+  if (!result.is_ok()) return refusal_of(asked, result.status());
   std::string error = result->error;
   Code code = result->error_code;
   bool failed = result->finish_reason == FinishReason::kError;
@@ -291,8 +230,8 @@ std::optional<Fault> fault_of(const Asked& asked, const Result<Generation>& resu
       error = a.error;
     }
   if (!failed) return std::nullopt;
-  if (code == Code::kNoRoom) return fault_of(asked, Status::error(code, error));
-  return Fault{500, without_paths(*asked.by, error), "server_error", "", "model_failed"};
+  if (code == Code::kNoRoom) return refusal_of(asked, Status::error(code, error));
+  return Refusal{Refusal::Kind::kFailed, "", without_paths(*asked.by, error)};
 }
 
 std::string new_id(Route route) {

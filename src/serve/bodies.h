@@ -2,15 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
+#include "serve/ignored.h"
+#include "serve/refusal.h"
 #include "situ/model.h"
 
 namespace situ::serve {
@@ -22,41 +25,41 @@ enum class Route { kChat = 1, kCompletions = 2 };
 std::optional<Route> route_of(std::string_view url);
 const char* url_of(Route route);
 
-// What is wrong with a call, as OpenAI's errors say it. `param` and `code` may be empty: null.
-struct Fault {
-  int status = 400;
-  std::string message, type = "invalid_request_error", param = {}, code = {};
-};
-std::string text_of_fault(const Fault& fault);  // {"error": {message, type, param, code}}
-Json to_json(const Fault& fault);               // the same
-
-template <typename T>
-using OrFault = std::variant<T, Fault>;
-
 class BodyReader;
 // Fields of the two bodies: the parser is made of this table, and whoever describes the bodies reads it.
 struct BodyField {
-  // Used: what is asked for; an option: how it is answered; accepted: without effect.
-  enum class Use { kUsed, kOption, kAccepted, kRefused };
+  // kUsed: what is asked for. kOption: how it is answered. kAccepted: no effect at any value. kRefused: no effect at
+  // neutral values, refused at others, since another answer is asked for. kTemplate: a variable of the chat template,
+  // without effect where the template does not read it.
+  enum class Use { kUsed, kOption, kAccepted, kRefused, kTemplate };
   const char* name;
   int routes;  // Route::kChat | Route::kCompletions
   Use use;
   const char* schema;  // JSON schema of its values but for null, which is as if it were absent; "{}": any
   const char* what;    // what it does, or why it is refused
   void (*read)(BodyReader&, const char* name, const Json& value) = nullptr;  // of what is used, options too
+  const char* neutral = "[]";                                                // a list of values without effect
 };
 std::span<const BodyField> body_fields();
+// Null: the body does not know the name.
+const BodyField* body_field(Route route, std::string_view name);
+// Whether the value is one of those that have no effect.
+bool is_neutral(const BodyField& field, const Json& value);
 
-// JSON text to an object. Fault: it is none (code "invalid_json"), nested too deep, has too many values, or has one
+// JSON text to an object. Refusal kNoJson: it is none, nested too deep, has too many values, or has one
 // that nothing can hold: half of a surrogate pair, a number that is too large. `inside`: set for such a value; then the
-// object has U+FFFD or null in its place. Null: not wanted.
-OrFault<Json> parse_body(std::string_view text, std::optional<Fault>* inside = nullptr);
-// body.model; "": there is none. Fault: it is no string.
-OrFault<std::string> model_of(const Json& body);
+// object has U+FFFD or null in its place. Null: not wanted. `skips`: keys whose values are not wanted (parse_ordered).
+OrRefusal<Json> parse_body(std::string_view text, std::optional<Refusal>* inside = nullptr,
+                           const std::function<bool(std::string_view key)>& skips = nullptr);
+// A field of this name changes nothing, whatever it has.
+bool has_no_effect(Route route, std::string_view name);
+// body.model; "": there is none. Refusal: it is no string.
+OrRefusal<std::string> model_of(const Json& body);
 
 class MediaFiles;
 struct BodyRules {
   MediaFiles* files = nullptr;  // that bytes_of_media() has read for images by file: URLs; null: there are none
+  bool strict = false;          // names that no body knows are refused (`unknown_parameter`), not ignored
 };
 
 // A body that was understood.
@@ -71,18 +74,20 @@ struct Asked {
   std::optional<int64_t> logprobs;  // alternatives for each token
   std::optional<int64_t> prompt_logprobs;
   bool echo = false;
-  const Model* by = nullptr;         // that it was read for
-  std::vector<std::string> options;  // fields of options that the body has
-  std::string prompt_field = {};     // that has the prompt, or should have it
+  const Model* by = nullptr;  // that it was read for
+  // The field that says an option, by the option's name in GenerateOptions.
+  std::map<std::string, std::string> fields_of_options;
+  std::string prompt_field = {};  // that has the prompt, or should have it
+  Ignored ignored;
 };
-OrFault<Asked> read_body(Route route, const Json& body, const Model& model, const BodyRules& rules = {});
+OrRefusal<Asked> read_body(Route route, const Json& body, const Model& model, const BodyRules& rules = {});
 
 // Of what Model::submit refuses (kBusy: status 503), or of an answer that failed: its error, or the end kError.
 // Messages have no paths.
-Fault fault_of(const Asked& asked, const Status& status);
+Refusal refusal_of(const Asked& asked, const Status& status);
 // Of a list of more prompts than `most`, which may run and wait where `where` says.
-std::optional<Fault> too_many_prompts(const Asked& asked, int64_t most, const std::string& where);
-std::optional<Fault> fault_of(const Asked& asked, const Result<Generation>& result);
+std::optional<Refusal> too_many_prompts(const Asked& asked, int64_t most, const std::string& where);
+std::optional<Refusal> refusal_of(const Asked& asked, const Result<Generation>& result);
 
 // What an answer, and each of its chunks, begins with.
 struct Envelope {

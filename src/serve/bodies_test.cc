@@ -11,6 +11,7 @@
 #include "onnx/test_model.h"
 #include "serve/answering.h"
 #include "serve/media_bytes.h"
+#include "serve/openai_errors.h"
 #include "text/test_models.h"
 
 namespace situ::serve {
@@ -85,8 +86,8 @@ TEST(Bodies, PiecesAreTheWholeAnswer) {
       {Route::kCompletions, R"({"prompt": "a", "stop_token_ids": [1], "logprobs": 1})"}};
   for (const auto& [route, text] : bodies) {
     const Json body = std::get<Json>(parse_body(text));
-    OrFault<Asked> read = read_body(route, body, model);
-    ASSERT_TRUE(std::holds_alternative<Asked>(read)) << std::get<Fault>(read).message;
+    OrRefusal<Asked> read = read_body(route, body, model);
+    ASSERT_TRUE(std::holds_alternative<Asked>(read)) << std::get<Refusal>(read).message;
     const Asked& asked = std::get<Asked>(read);
     BodyStream stream(model, asked, {"id", 7, "name"});
     std::vector<Generation> results;
@@ -99,7 +100,7 @@ TEST(Bodies, PiecesAreTheWholeAnswer) {
       while (const std::optional<Event> token = ticket->next())
         if (std::optional<Json> chunk = stream.token(i, *token)) chunks.push_back(std::move(*chunk));
       const Result<Generation> g = ticket->result();
-      ASSERT_FALSE(fault_of(asked, g).has_value()) << text;
+      ASSERT_FALSE(refusal_of(asked, g).has_value()) << text;
       add(stream.end(i, *g));
       results.push_back(*g);
     }
@@ -127,7 +128,7 @@ TEST(Bodies, PiecesAreTheWholeAnswer) {
 TEST(Bodies, BytesOfHalfACharacter) {
   Model model = load();
   const Json body = std::get<Json>(parse_body(R"({"prompt_token_ids": [5], "max_tokens": 2, "logprobs": true})"));
-  OrFault<Asked> read = read_body(Route::kChat, body, model);
+  OrRefusal<Asked> read = read_body(Route::kChat, body, model);
   const Asked& asked = std::get<Asked>(read);
   const Result<Generation> g = model.submit(asked.requests[0])->result();
   const Json answer = answer_body(model, asked, {}, {&*g, 1});
@@ -138,14 +139,45 @@ TEST(Bodies, BytesOfHalfACharacter) {
   EXPECT_EQ(content[1]["bytes"], Json::array({0xA9}));
 }
 
+// Tokens that are parts of characters are told apart in maps by text, each with its own number.
+TEST(Bodies, AlternativesOfHalfACharacter) {
+  Model model = load();
+  const Json body =
+      std::get<Json>(parse_body(R"({"prompt": [4], "max_tokens": 3, "logprobs": 8, "echo": true, "temperature": 0})"));
+  const Asked asked = std::get<Asked>(read_body(Route::kCompletions, body, model));
+  const Result<Generation> g = model.submit(asked.requests[0])->result();
+  const Json logprobs = answer_body(model, asked, {}, {&*g, 1})["choices"][0]["logprobs"];
+  EXPECT_EQ(logprobs["tokens"], Json::parse(R"(["e", "f", "bytes:\\xc3", "bytes:\\xa9"])"));
+  for (size_t i = 1; i < 4; ++i) {
+    const Json& top = logprobs["top_logprobs"][i];
+    EXPECT_EQ(top.size(), 8u);
+    EXPECT_EQ(top[logprobs["tokens"][i].get<std::string>()], logprobs["token_logprobs"][i]);
+  }
+}
+
+// The field whose option is refused is named by the check that refuses it, whatever words its message has.
+TEST(Bodies, TheFieldOfAnOption) {
+  Model model = load();
+  const auto param = [&](const char* text) {
+    const Asked asked = std::get<Asked>(read_body(Route::kChat, std::get<Json>(parse_body(text)), model));
+    const Result<Ticket> ticket = model.submit(asked.requests[0]);
+    return ticket.is_ok() ? "" : refusal_of(asked, ticket.status()).option;
+  };
+  EXPECT_EQ(param(R"({"prompt_token_ids": [0], "stop_token_ids": [99], "stop": "top_p"})"), "stop_token_ids");
+  EXPECT_EQ(param(R"({"prompt_token_ids": [0], "num_beams": 2, "guided_regex": "a"})"), "guided_regex");
+  EXPECT_EQ(param(R"({"prompt_token_ids": [0], "n_predict": 2, "min_tokens": 3})"), "n_predict");
+  EXPECT_EQ(param(R"({"prompt_token_ids": [0], "structured_outputs": {"regex": "("}})"), "structured_outputs.regex");
+  EXPECT_EQ(param(R"({"prompt_token_ids": [0], "format": {"type": "no"}})"), "format");
+}
+
 // More tokens than the context has are as many as it leaves, whatever the number.
 TEST(Bodies, AnyNumberOfTokens) {
   Model model = load();
   for (const char* most : {"60", "1073741825", "9223372036854775807", "18446744073709551615"}) {
     const Json body = std::get<Json>(
         parse_body(R"({"prompt_token_ids": [0], "ignore_eos": true, "max_tokens": )" + std::string(most) + "}"));
-    OrFault<Asked> read = read_body(Route::kChat, body, model);
-    ASSERT_TRUE(std::holds_alternative<Asked>(read)) << std::get<Fault>(read).message;
+    OrRefusal<Asked> read = read_body(Route::kChat, body, model);
+    ASSERT_TRUE(std::holds_alternative<Asked>(read)) << std::get<Refusal>(read).message;
     const Result<Generation> g = model.submit(std::get<Asked>(read).requests[0])->result();
     EXPECT_EQ(g->output_ids.size(), most == std::string("60") ? 60u : 64u);
     EXPECT_EQ(g->finish_reason, FinishReason::kLength);
@@ -168,21 +200,21 @@ TEST(Bodies, NoRoomIsNoFaultOfTheModel) {
   Model model = load();
   const Json body = std::get<Json>(parse_body(R"({"prompt_token_ids": [0], "max_tokens": 1})"));
   const Asked asked = std::get<Asked>(read_body(Route::kChat, body, model));
-  const auto expect = [&](const Fault& fault, int status, const char* code) {
-    EXPECT_EQ(fault.status, status) << fault.message;
-    EXPECT_EQ(fault.code, code);
-    EXPECT_EQ(fault.type, "server_error");
-    EXPECT_EQ(fault.message, "why");
+  const auto expect = [&](const Refusal& refusal, int status, const char* code) {
+    EXPECT_EQ(words_of(refusal).status, status) << refusal.message;
+    EXPECT_STREQ(words_of(refusal).code, code);
+    EXPECT_STREQ(words_of(refusal).type, status == 429 ? "rate_limit_exceeded" : "server_error");
+    EXPECT_EQ(refusal.message, "why");
   };
   Generation failed;
   failed.finish_reason = FinishReason::kError;
   failed.error = "why";
   for (const auto& [code, status, name] : {std::tuple{Code::kNoRoom, 503, "overloaded"},
-                                           {Code::kBusy, 503, "overloaded"},
+                                           {Code::kBusy, 429, "rate_limit_exceeded"},
                                            {Code::kInternal, 500, "model_failed"}}) {
-    expect(fault_of(asked, Status::error(code, "why")), status, name);
+    expect(refusal_of(asked, Status::error(code, "why")), status, name);
     failed.error_code = code;
-    if (code != Code::kBusy) expect(*fault_of(asked, Result<Generation>(failed)), status, name);
+    if (code != Code::kBusy) expect(*refusal_of(asked, Result<Generation>(failed)), status, name);
   }
 }
 
@@ -207,7 +239,7 @@ TEST(Bodies, AnAnswerThatIsGivenUp) {
   for (const bool gives_up : {true, false}) {
     NoMemory client;
     Call call;
-    OrFault<std::unique_ptr<Answering>> begun =
+    OrRefusal<std::unique_ptr<Answering>> begun =
         Answering::begin(client, call, model, std::get<Asked>(read_body(Route::kChat, body, model)));
     Answering& answering = *std::get<std::unique_ptr<Answering>>(begun);
     int failures = 0;
@@ -253,7 +285,7 @@ TEST(Bodies, AFileIsReadOnce) {
   EXPECT_EQ(files.bytes("file:link"), first);
   EXPECT_EQ(files.bytes("file:link"), first);
   EXPECT_EQ(files.bytes("file:link"), std::nullopt);
-  EXPECT_EQ(std::get<Fault>(measured("file:a.png")).code, "limit_exceeded");
+  EXPECT_STREQ(words_of(std::get<Refusal>(measured("file:a.png"))).code, "limit_exceeded");
   const std::string nul("a.png\0.jpg", 10);
   for (const std::string& url :
        {std::string("file:out"), std::string("file:up/media/none"), std::string("file:pipe"), std::string("file:inner"),
@@ -264,7 +296,7 @@ TEST(Bodies, AFileIsReadOnce) {
   EXPECT_EQ(left, 10);
   EXPECT_TRUE(std::holds_alternative<int64_t>(measured("file:up/media/inner/b")));
   EXPECT_EQ(files.bytes("file:up/media/inner/b"), inner);
-  EXPECT_EQ(std::get<Fault>(measured("file:inner/b")).status, 503);  // before it is read
+  EXPECT_EQ(words_of(std::get<Refusal>(measured("file:inner/b"))).status, 429);  // before it is read
 }
 
 TEST(Bodies, TheTableIsJson) {
@@ -273,6 +305,7 @@ TEST(Bodies, TheTableIsJson) {
     EXPECT_TRUE(names.insert(f.name).second) << f.name;
     EXPECT_TRUE(Json::parse(f.schema, nullptr, false).is_object()) << f.name;
     EXPECT_EQ(f.read != nullptr, f.use == BodyField::Use::kUsed || f.use == BodyField::Use::kOption) << f.name;
+    EXPECT_TRUE(Json::parse(f.neutral, nullptr, false).is_array()) << f.name;
     EXPECT_TRUE(f.routes >= 1 && f.routes <= 3) << f.name;
   }
 }
@@ -285,9 +318,9 @@ TEST(Bodies, WhatIsNoJson) {
        {std::string(), std::string("{"), std::string("[]"), std::string("3"), deep, many + "}", values + "]}",
         std::string(R"({"a": 1e999})"), std::string("{\"a\": \"\xFF\"}"), std::string("{\"a\": 1} x"),
         std::string(R"({"a": NaN})")}) {
-    const OrFault<Json> read = parse_body(text);
-    ASSERT_TRUE(std::holds_alternative<Fault>(read)) << text.substr(0, 40);
-    EXPECT_EQ(std::get<Fault>(read).code, "invalid_json");
+    const OrRefusal<Json> read = parse_body(text);
+    ASSERT_TRUE(std::holds_alternative<Refusal>(read)) << text.substr(0, 40);
+    EXPECT_STREQ(words_of(std::get<Refusal>(read)).code, "invalid_json");
   }
   const std::string half = "the body is not JSON: \\ud83d in it is half of a surrogate pair",
                     large = "the body is not JSON: a number in it is too large";
@@ -298,18 +331,18 @@ TEST(Bodies, WhatIsNoJson) {
        R"({"a":["\ufffd\ud83d\ude00"],"b":"\\ud83d 1e999"})"},
       {R"({"a": [-1e999, 2.5e1]})", large, R"({"a":[null,25.0]})"}};
   for (const auto& [text, message, mended] : unheld) {
-    std::optional<Fault> inside;
-    EXPECT_EQ(std::get<Fault>(parse_body(text)).message, message);
+    std::optional<Refusal> inside;
+    EXPECT_EQ(std::get<Refusal>(parse_body(text)).message, message);
     EXPECT_EQ(std::get<Json>(parse_body(text, &inside)).dump(-1, ' ', true), mended);
     ASSERT_TRUE(inside) << text;
     EXPECT_EQ(inside->message, message);
   }
-  std::optional<Fault> inside;  // of a pair there is nothing to say, and what is no JSON stays so
+  std::optional<Refusal> inside;  // of a pair there is nothing to say, and what is no JSON stays so
   EXPECT_TRUE(std::holds_alternative<Json>(parse_body(R"({"a": "\ud83d\ude00"})", &inside)));
-  EXPECT_TRUE(std::holds_alternative<Fault>(parse_body(R"({"a": "\ud83d", "b": })", &inside)));
+  EXPECT_TRUE(std::holds_alternative<Refusal>(parse_body(R"({"a": "\ud83d", "b": })", &inside)));
   EXPECT_FALSE(inside);
-  EXPECT_EQ(to_json({400, "no", "kind", "", "c"}).dump(),
-            R"({"error":{"message":"no","type":"kind","param":null,"code":"c"}})");
+  EXPECT_EQ(to_json({Refusal::Kind::kNoPath, "", "no"}).dump(),
+            R"({"error":{"message":"no","type":"invalid_request_error","param":null,"code":"unknown_url"}})");
 }
 
 }  // namespace

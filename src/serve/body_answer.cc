@@ -12,8 +12,8 @@ BodyAnswer::BodyAnswer(Model& model, Asked asked, Envelope envelope)
 
 BodyAnswer::~BodyAnswer() = default;
 
-OrFault<std::unique_ptr<BodyAnswer>> BodyAnswer::begin(Model& model, Asked asked, Envelope envelope, bool interactive,
-                                                       const std::string& client) {
+OrRefusal<std::unique_ptr<BodyAnswer>> BodyAnswer::begin(Model& model, Asked asked, Envelope envelope, bool interactive,
+                                                         const std::string& client) {
   std::vector<Request> requests = std::move(asked.requests);
   asked.requests.clear();
   for (const Request& r : requests) {  // what is said of prompts later
@@ -27,7 +27,7 @@ OrFault<std::unique_ptr<BodyAnswer>> BodyAnswer::begin(Model& model, Asked asked
     r.interactive = interactive;
     r.client = client;
     Result<Ticket> ticket = model.submit(std::move(r));
-    if (!ticket.is_ok()) return fault_of(answer->asked_, ticket.status());
+    if (!ticket.is_ok()) return refusal_of(answer->asked_, ticket.status());
     answer->tickets_.push_back(std::move(*ticket));
   }
   answer->begun_.resize(requests.size());
@@ -39,15 +39,15 @@ void BodyAnswer::on_ready(const std::function<void()>& ready) {
   for (Ticket& t : tickets_) t.on_ready(ready);
 }
 
-std::optional<Fault> BodyAnswer::advance(const std::function<void(size_t)>& on_token,
-                                         const std::function<void(const Json&)>& on_piece) {
+std::optional<Refusal> BodyAnswer::advance(const std::function<void(size_t)>& on_token,
+                                           const std::function<void(const Json&)>& on_piece) {
   for (size_t i = 0; i < tickets_.size(); ++i)
-    if (std::optional<Fault> fault = advance(i, on_token, on_piece)) return fault;
+    if (std::optional<Refusal> refusal = advance(i, on_token, on_piece)) return refusal;
   return std::nullopt;
 }
 
-std::optional<Fault> BodyAnswer::advance(size_t i, const std::function<void(size_t)>& on_token,
-                                         const std::function<void(const Json&)>& on_piece) {
+std::optional<Refusal> BodyAnswer::advance(size_t i, const std::function<void(size_t)>& on_token,
+                                           const std::function<void(const Json&)>& on_piece) {
   if (results_[i]) return std::nullopt;
   Ticket& ticket = tickets_[i];
   const auto begin = [&] {
@@ -64,7 +64,7 @@ std::optional<Fault> BodyAnswer::advance(size_t i, const std::function<void(size
   }
   if (!ticket.ended()) return std::nullopt;
   Result<Generation> result = ticket.result();
-  if (std::optional<Fault> fault = fault_of(asked_, result)) return fault;
+  if (std::optional<Refusal> refusal = refusal_of(asked_, result)) return refusal;
   begin();
   results_[i] = std::move(*result);
   if (stream_)
@@ -84,6 +84,7 @@ Json BodyAnswer::whole() const {
 
 std::vector<Json> BodyAnswer::last_pieces() {
   if (asked_.include_usage) last_.push_back(stream_->usage());
+  if (!last_.empty()) asked_.ignored.tell(last_.back());
   return std::move(last_);
 }
 

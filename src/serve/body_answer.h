@@ -12,17 +12,17 @@ namespace situ::serve {
 
 class BodyAnswer {
  public:
-  // Submits what was asked for. `interactive`, `client`: see Request. Fault: it is refused; nothing of it goes on.
-  static OrFault<std::unique_ptr<BodyAnswer>> begin(Model& model, Asked asked, Envelope envelope, bool interactive,
-                                                    const std::string& client);
+  // Submits what was asked for. `interactive`, `client`: see Request. Refusal: it is refused; nothing of it goes on.
+  static OrRefusal<std::unique_ptr<BodyAnswer>> begin(Model& model, Asked asked, Envelope envelope, bool interactive,
+                                                      const std::string& client);
   ~BodyAnswer();
   // Calls `ready` whenever there may be something to advance, as Ticket::on_ready.
   void on_ready(const std::function<void()>& ready);
 
   // Takes what came meanwhile. `on_token`: for each token, with the number of its choice, as BodyStream counts them;
-  // `on_piece`: for each piece of a stream but the last ones. Fault: the whole answer has failed.
-  std::optional<Fault> advance(const std::function<void(size_t choice)>& on_token,
-                               const std::function<void(const Json&)>& on_piece);
+  // `on_piece`: for each piece of a stream but the last ones. Refusal: the whole answer has failed.
+  std::optional<Refusal> advance(const std::function<void(size_t choice)>& on_token,
+                                 const std::function<void(const Json&)>& on_piece);
   // Whether all requests are over: whole() and last_pieces() are there.
   bool over() const;
   Json whole() const;
@@ -37,8 +37,8 @@ class BodyAnswer {
 
  private:
   BodyAnswer(Model& model, Asked asked, Envelope envelope);
-  std::optional<Fault> advance(size_t request, const std::function<void(size_t)>& on_token,
-                               const std::function<void(const Json&)>& on_piece);
+  std::optional<Refusal> advance(size_t request, const std::function<void(size_t)>& on_token,
+                                 const std::function<void(const Json&)>& on_piece);
 
   Model& model_;
   const Asked asked_;

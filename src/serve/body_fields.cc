@@ -3,18 +3,19 @@
 #include <cmath>
 #include <limits>
 
+#include "base/one_line.h"
+#include "pipelines/llm.h"
 #include "serve/body_reader.h"
 
 namespace situ::serve {
 namespace {
 
-constexpr int kChat = static_cast<int>(Route::kChat), kText = static_cast<int>(Route::kCompletions),
-              kBoth = kChat | kText;
 constexpr int64_t kMostLogprobs = 20;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 using Use = BodyField::Use;
 using Reader = BodyReader;
 
+// The option of GenerateOptions is called as the field, but for those that say otherwise in read_fields().
 template <auto Field, int64_t least, int64_t most>
 void read_integer(Reader& r, const char* name, const Json& value) {
   if (const std::optional<int64_t> n = r.integer(name, value, least, most)) r.options.*Field = *n;
@@ -33,8 +34,8 @@ void read_flag(Reader& r, const char* name, const Json& value) {
   if (const std::optional<bool> b = r.boolean(name, value)) r.options.*Field = *b;
 }
 template <auto Field>
-void read_text(Reader& r, const char* name, const Json& value) {
-  if (std::optional<std::string> text = r.string(name, value)) r.options.*Field = std::move(*text);
+void read_off_number(Reader& r, const char* name, const Json& value) {  // 1 is "off", also where nothing searches
+  if (value != 1) read_any_number<Field>(r, name, value);
 }
 
 void read_later(Reader&, const char*, const Json&) {}  // with others, in read_body
@@ -44,13 +45,15 @@ void read_model(Reader& r, const char* name, const Json& value) {
 }
 
 void read_max_tokens(Reader& r, const char* name, const Json& value) {
+  if (value == -1 || (value == -2 && name == std::string_view("n_predict"))) return;  // elsewhere: no bound
   const bool score = r.route == Route::kCompletions;
   const std::optional<int64_t> given = r.integer(name, value, score ? 0 : 1, INT64_MAX);
   if (!given) return;
   const int64_t n = std::min(*given, kMostTokens);  // as what is more than the context leaves
   if (r.options.max_new_tokens && *r.options.max_new_tokens != n)
-    return r.refuse(name, "max_tokens and max_completion_tokens say different things");
+    return r.refuse(name, r.asked.fields_of_options["max_new_tokens"] + " and " + name + " say different things");
   r.options.max_new_tokens = n;
+  r.says("max_new_tokens", name);
 }
 
 void read_temperature(Reader& r, const char* name, const Json& value) {
@@ -58,9 +61,12 @@ void read_temperature(Reader& r, const char* name, const Json& value) {
   if (!x) return;
   r.options.temperature = *x;
   r.options.sample = *x > 0;
+  r.says("temperature", name);
 }
 
+// -1: elsewhere the word for one that is drawn.
 void read_seed(Reader& r, const char* name, const Json& value) {
+  if (value == -1) return;
   if (value.is_number_unsigned())
     r.options.seed = value.get<uint64_t>();
   else if (value.is_number_integer())
@@ -83,6 +89,7 @@ void read_stop_ids(Reader& r, const char* name, const Json& value) {
 }
 
 void read_bias(Reader& r, const char* name, const Json& value) {
+  if (value.is_array() && value.empty()) return;
   if (!value.is_object()) return r.refuse_type(name, value, "an object of token ids and numbers");
   for (const auto& [key, bias] : value.items()) {
     if (bias.is_null()) continue;
@@ -96,14 +103,38 @@ void read_bias(Reader& r, const char* name, const Json& value) {
   }
 }
 
+// -1: elsewhere the word for all.
+void read_top_k(Reader& r, const char* name, const Json& value) {
+  if (const std::optional<int64_t> k = r.integer(name, value, -1, kMostTokens))
+    r.options.top_k = std::max<int64_t>(0, *k);
+}
+
+void read_bad_words(Reader& r, const char* name, const Json& value) {
+  if (!value.is_array()) return r.refuse_type(name, value, "a list of strings");
+  for (const Json& word : value) {
+    if (!word.is_string()) return r.refuse_type(name, word, "a list of strings");
+    r.options.bad_words.push_back(word.get<std::string>());
+  }
+}
+
 void read_n(Reader& r, const char* name, const Json& value) {
   if (const std::optional<int64_t> n = r.integer(name, value, 1, kMostBeams)) r.asked.choices = *n;
+  r.says("choices", name);
+  r.says("num_return", name);
+}
+
+// As many candidates as answers: none of them is left out.
+void read_best_of(Reader& r, const char* name, const Json& value) {
+  const std::optional<int64_t> best = r.integer(name, value, 1, kMostBeams);
+  if (best && *best != r.asked.choices)
+    r.refuse(name, "best_of is not supported: n answers are all that are made", Refusal::Kind::kUnsupported);
 }
 
 void read_logprobs(Reader& r, const char* name, const Json& value) {
   if (r.route == Route::kCompletions) {
+    if (value == false) return;
     r.asked.logprobs = r.integer(name, value, 0, kMostLogprobs);
-  } else if (const std::optional<bool> wanted = r.boolean(name, value); wanted && *wanted) {
+  } else if (const std::optional<bool> wanted = value == 0 ? false : r.boolean(name, value); wanted && *wanted) {
     r.asked.logprobs = r.asked.logprobs.value_or(0);
   }
 }
@@ -111,7 +142,7 @@ void read_logprobs(Reader& r, const char* name, const Json& value) {
 void read_top_logprobs(Reader& r, const char* name, const Json& value) {
   const std::optional<int64_t> n = r.integer(name, value, 0, kMostLogprobs);
   const Json* wanted = r.find("logprobs");
-  if (n && (!wanted || *wanted != true)) return r.refuse(name, "top_logprobs is for logprobs: true");
+  if (n && (!wanted || *wanted != true)) return *n == 0 ? void() : r.refuse(name, "top_logprobs is for logprobs: true");
   r.asked.logprobs = n;
 }
 
@@ -120,7 +151,10 @@ void read_prompt_logprobs(Reader& r, const char* name, const Json& value) {
 }
 
 void read_echo(Reader& r, const char* name, const Json& value) {
-  if (const std::optional<bool> echo = r.boolean(name, value)) r.asked.echo = *echo;
+  const std::optional<bool> echo = r.boolean(name, value);
+  if (echo && *echo && r.route == Route::kChat)
+    return r.refuse(name, "echo is not supported: a conversation is not told again", Refusal::Kind::kUnsupported);
+  if (echo) r.asked.echo = *echo;
 }
 
 void read_priority(Reader& r, const char* name, const Json& value) {
@@ -128,44 +162,12 @@ void read_priority(Reader& r, const char* name, const Json& value) {
   if (const std::optional<int64_t> n = r.integer(name, value, -kMost, kMost)) r.priority = static_cast<int>(*n);
 }
 
-// Keys of an object that this server does not know, but for null values.
-bool check_keys(Reader& r, const std::string& name, const Json& value, std::initializer_list<const char*> known) {
-  for (const auto& [key, inner] : value.items())
-    if (!inner.is_null() && std::none_of(known.begin(), known.end(), [&](const char* k) { return key == k; })) {
-      r.refuse(name + "." + key.substr(0, 100), "unknown parameter: '" + name + "." + key.substr(0, 100) + "'",
-               "unknown_parameter");
-      return false;
-    }
-  return true;
-}
-
-void read_format(Reader& r, const char* name, const Json& value) {
-  if (!value.is_object()) return r.refuse_type(name, value, "an object");
-  const Json type = value.value("type", Json());
-  if (type == "text" || type == "json_object") {
-    if (check_keys(r, name, value, {"type"}) && type == "json_object") r.options.json_schema = R"({"type": "object"})";
-    return;
-  }
-  const std::string param = std::string(name) + ".type";
-  if (type != "json_schema")
-    return r.refuse(param, param + " should be text, json_object or json_schema, is " + shown(type));
-  if (!check_keys(r, name, value, {"type", "json_schema"})) return;
-  const std::string inner = std::string(name) + ".json_schema";
-  const Json schema = value.value("json_schema", Json());
-  if (!schema.is_object()) return r.refuse_type(inner, schema, "an object with a schema");
-  if (!check_keys(r, inner, schema, {"name", "description", "schema", "strict"})) return;
-  const auto found = schema.find("schema");
-  if (found == schema.end() || !(found->is_object() || found->is_boolean()))
-    return r.refuse_type(inner + ".schema", found == schema.end() ? Json() : *found, "a JSON schema");
-  r.options.json_schema = found->dump();
-}
-
 void read_tools(Reader& r, const char* name, const Json& value) {
   if (!value.is_array()) return r.refuse_type(name, value, "a list");
   const Json* choice = r.find("tool_choice");
   if (!value.empty() && (!choice || *choice != "none"))
     r.refuse(name, "tools are taken with tool_choice \"none\" only: tool calls are not supported",
-             "unsupported_parameter");
+             Refusal::Kind::kUnsupported);
 }
 
 void read_tool_choice(Reader& r, const char* name, const Json& value) {
@@ -173,7 +175,7 @@ void read_tool_choice(Reader& r, const char* name, const Json& value) {
   const bool idle = value == "auto" && (!tools || tools->empty());
   if (value != "none" && !idle)
     r.refuse(name, "tool_choice should be \"none\", is " + shown(value) + ": tool calls are not supported",
-             "unsupported_parameter");
+             Refusal::Kind::kUnsupported);
 }
 
 void read_stream(Reader& r, const char* name, const Json& value) {
@@ -182,13 +184,48 @@ void read_stream(Reader& r, const char* name, const Json& value) {
 
 void read_stream_options(Reader& r, const char* name, const Json& value) {
   if (!value.is_object()) return r.refuse_type(name, value, "an object");
-  if (!check_keys(r, name, value, {"include_usage", "include_obfuscation"})) return;
-  if (const auto usage = value.find("include_usage"); usage != value.end() && !usage->is_null())
-    r.asked.include_usage = r.boolean(std::string(name) + ".include_usage", *usage).value_or(false);
+  for (const auto& [key, inner] : value.items()) {
+    if (inner.is_null() || key == "include_obfuscation") continue;
+    if (key == "include_usage")
+      r.asked.include_usage = r.boolean(std::string(name) + ".include_usage", inner).value_or(false);
+    else if (key != "continuous_usage_stats" || inner != false)
+      r.ignore(std::string(name) + "." + key);
+  }
 }
 
 void read_template_variables(Reader& r, const char* name, const Json& value) {
   if (!value.is_object()) r.refuse_type(name, value, "an object");
+}
+
+// A template that does not show them would answer without them.
+void read_documents(Reader& r, const char* name, const Json& value) {
+  if (!value.is_array()) return r.refuse_type(name, value, "a list");
+  if (!value.empty() && !r.template_reads(name))
+    r.refuse(name, "documents is not supported: the model's chat template does not show them",
+             Refusal::Kind::kUnsupported);
+}
+
+void read_generation_prompt(Reader& r, const char* name, const Json& value) {
+  if (const std::optional<bool> added = r.boolean(name, value)) r.chat.add_generation_prompt = *added;
+}
+
+void read_continue(Reader& r, const char* name, const Json& value) {
+  const std::optional<bool> goes_on = r.boolean(name, value);
+  if (!goes_on || !*goes_on) return;
+  const Json* begun = r.find("add_generation_prompt");
+  if (begun && *begun == true)
+    return r.refuse(name,
+                    "continue_final_message and add_generation_prompt do not go together: an answer continues the "
+                    "last message, or begins one");
+  r.chat.continue_last = true;
+}
+
+void read_add_special(Reader& r, const char* name, const Json& value) {
+  const std::optional<bool> added = r.boolean(name, value);
+  if (added && *added && r.route == Route::kChat)
+    return r.refuse(name, "add_special_tokens is not supported: the chat template writes them",
+                    Refusal::Kind::kUnsupported);
+  if (added) r.add_special = *added;
 }
 
 using O = GenerateOptions;
@@ -215,13 +252,14 @@ constexpr BodyField kFields[] = {
      "Most tokens of an answer. Default: what is left of the context (completions: 16); 0 with echo: the prompt alone",
      read_max_tokens},
     {"max_completion_tokens", kChat, Use::kOption, kAnyCount, "The same as max_tokens", read_max_tokens},
+    {"n_predict", kBoth, Use::kOption, kAnyCount, "The same as max_tokens", read_max_tokens},
     {"temperature", kBoth, Use::kOption, kNotNegative,
      "0: the most probable token each time. Default: the model's files where they say do_sample, else 0",
      read_temperature},
     {"top_p", kBoth, Use::kOption, kRatio, "Only the most probable tokens that come to this probability are drawn",
      read_any_number<&O::top_p>},
-    {"top_k", kBoth, Use::kOption, kCount, "Only the k most probable tokens are drawn; 0: all",
-     read_integer<&O::top_k, 0, kMostTokens>},
+    {"top_k", kBoth, Use::kOption, R"({"type":"integer","minimum":-1,"maximum":1073741824})",
+     "Only the k most probable tokens are drawn; 0, -1: all", read_top_k},
     {"min_p", kBoth, Use::kOption, kRatio, "Only tokens at least so many times as probable as the first are drawn",
      read_any_number<&O::min_p>},
     {"typical_p", kBoth, Use::kOption, kRatio, "Only tokens of typical information content are drawn",
@@ -242,6 +280,8 @@ constexpr BodyField kFields[] = {
      "Token id to what is added to its logit", read_bias},
     {"presence_penalty", kBoth, Use::kOption, kPenalty, "Subtracted for each token that the answer has",
      read_number<&O::presence_penalty, -2, 2>},
+    {"bad_words", kBoth, Use::kOption, R"({"type":"array","items":{"type":"string"}})", "Texts that never come",
+     read_bad_words},
     {"frequency_penalty", kBoth, Use::kOption, kPenalty, "Subtracted for each time that the answer has a token",
      read_number<&O::frequency_penalty, -2, 2>},
     {"repetition_penalty", kBoth, Use::kOption, R"({"type":"number","exclusiveMinimum":0})",
@@ -250,40 +290,87 @@ constexpr BodyField kFields[] = {
      read_integer<&O::no_repeat_ngram, 0, kMostTokens>},
     {"response_format", kBoth, Use::kOption, kObject,
      "text, json_object, or json_schema with a schema that the answer follows", read_format},
-    {"regex", kBoth, Use::kOption, kString, "The answer is a match of this regular expression", read_text<&O::regex>},
-    {"grammar", kBoth, Use::kOption, kString, "The answer is a match of this Lark grammar", read_text<&O::grammar>},
+    {"regex", kBoth, Use::kOption, kString, "The answer is a match of this regular expression", read_regex},
+    {"grammar", kBoth, Use::kOption, kString, "The answer is a match of this Lark grammar", read_lark},
+    {"structured_outputs", kBoth, Use::kOption, kObject, "json, regex, choice or json_object, as the next four",
+     read_structured_outputs},
+    {"guided_json", kBoth, Use::kOption, "{}", "A JSON schema that the answer follows, or the text of one",
+     read_schema},
+    {"guided_regex", kBoth, Use::kOption, kString, "The same as regex", read_regex},
+    {"guided_choice", kBoth, Use::kOption, R"({"type":"array","items":{"type":"string"}})",
+     "The answer is one of these texts", read_choice},
+    {"json_schema", kBoth, Use::kOption, "{}", "The same as guided_json", read_schema},
+    {"format", kBoth, Use::kOption, "{}", "\"json\", or a schema that the answer follows", read_json_format},
     {"num_beams", kBoth, Use::kOption, R"({"type":"integer","minimum":1,"maximum":256})", "Beam search",
      read_integer<&O::beams, 1, kMostBeams>},
     {"length_penalty", kBoth, Use::kOption, R"({"type":"number"})", "Of a beam search",
-     read_any_number<&O::length_penalty>},
+     read_off_number<&O::length_penalty>},
     {"logprobs", kBoth, Use::kOption, R"({"oneOf":[{"type":"boolean"},{"type":"integer","minimum":0,"maximum":20}]})",
      "Log-probabilities of the answer's tokens (completions: with so many alternatives)", read_logprobs},
     {"top_logprobs", kChat, Use::kOption, kFewLogprobs, "So many alternatives for each token", read_top_logprobs},
     {"prompt_logprobs", kBoth, Use::kOption, kFewLogprobs,
      "Log-probabilities of the prompt's tokens, with so many alternatives", read_prompt_logprobs},
-    {"echo", kText, Use::kOption, kBool, "The prompt's text before the answer's", read_echo},
+    {"echo", kBoth, Use::kOption, kBool, "Completions: the prompt's text before the answer's", read_echo},
     {"tools", kChat, Use::kUsed, R"({"type":"array"})", "With tool_choice none only, and then not shown to the model",
      read_tools},
     {"tool_choice", kChat, Use::kUsed, "{}", "none", read_tool_choice},
     {"chat_template_kwargs", kChat, Use::kUsed, kObject, "Variables of the chat template", read_template_variables},
-    {"priority", kBoth, Use::kUsed, R"({"type":"integer"})", "Calls of a higher one are begun first", read_priority},
+    {"documents", kChat, Use::kUsed, R"({"type":"array"})", "Where the chat template shows them", read_documents},
+    {"add_generation_prompt", kChat, Use::kUsed, kBool, "Whether the prompt begins the answer's turn (true)",
+     read_generation_prompt},
+    {"continue_final_message", kChat, Use::kUsed, kBool, "The answer goes on with the last message, and has no more",
+     read_continue},
+    {"add_special_tokens", kBoth, Use::kUsed, kBool,
+     "Completions: with the tokens that begin and end a text (true); chat: false", read_add_special},
+    {"priority", kBoth, Use::kUsed, R"({"type":"integer"})",
+     "Calls of a higher one are begun first; at most that of the key", read_priority},
     {"stream", kBoth, Use::kUsed, kBool, "The answer in pieces; a batch has no pieces", read_stream},
     {"stream_options", kBoth, Use::kUsed, kObject, "include_usage: a last piece with usage", read_stream_options},
-    {"user", kBoth, Use::kAccepted, "{}", ""},
-    {"store", kBoth, Use::kAccepted, "{}", ""},
-    {"metadata", kBoth, Use::kAccepted, "{}", ""},
-    {"service_tier", kBoth, Use::kAccepted, "{}", ""},
-    {"prompt_cache_key", kBoth, Use::kAccepted, "{}", ""},
-    {"suffix", kText, Use::kRefused, "{}", "nothing is inserted before a text"},
-    {"best_of", kText, Use::kRefused, "{}", "n answers are all that are made"},
+    {"n_cmpl", kBoth, Use::kOption, R"({"type":"integer","minimum":1,"maximum":256})", "The same as n", read_n},
+    {"best_of", kText, Use::kUsed, R"({"type":"integer","minimum":1})", "The same as n, or refused", read_best_of},
 };
 
 }  // namespace
 
-std::span<const BodyField> body_fields() { return kFields; }
+std::span<const BodyField> body_fields() {
+  static const std::vector<BodyField> all = [] {
+    std::vector<BodyField> fields(std::begin(kFields), std::end(kFields));
+    fields.insert(fields.end(), peer_fields().begin(), peer_fields().end());
+    return fields;
+  }();
+  return all;
+}
+
+const BodyField* body_field(Route route, std::string_view name) {
+  for (const BodyField& f : body_fields())
+    if (name == f.name && (f.routes & static_cast<int>(route)) != 0) return &f;
+  return nullptr;
+}
+
+bool has_no_effect(Route route, std::string_view name) {
+  const BodyField* field = body_field(route, name);
+  return !field || field->use == Use::kAccepted;
+}
+
+void BodyReader::ignore(const std::string& name) {
+  const std::string shown = one_line(name.substr(0, 200));
+  if (rules.strict) return refuse(shown, "unknown parameter: '" + shown + "'", Refusal::Kind::kUnknown);
+  asked.ignored.add(shown);
+}
+
+void BodyReader::ignore_others(const Json& object, const std::string& where, std::initializer_list<const char*> known) {
+  for (const auto& [key, value] : object.items())
+    if (!value.is_null() && std::none_of(known.begin(), known.end(), [&](const char* k) { return key == k; }))
+      ignore(where + "." + key);
+}
+
+bool BodyReader::template_reads(std::string_view name) const {
+  const FolderTokenizer* text = impl_of(model).text();
+  return text && text->template_reads(name);
+}
 
 void BodyReader::refuse_type(const std::string& param, const Json& value, const std::string& wanted) {
-  refuse(param, param + " should be " + wanted + ", is " + shown(value), "invalid_type");
+  refuse(param, param + " should be " + wanted + ", is " + shown(value), Refusal::Kind::kType);
 }
 
 std::optional<double> BodyReader::number(const std::string& name, const Json& value, double least, double most) {

@@ -20,7 +20,7 @@ class Check {
  public:
   Check(const Json& body, const Limits& limits) : body_(body), limits_(limits) {}
 
-  std::optional<Fault> found() {
+  std::optional<Refusal> found() {
     const auto sized = [](const Json& value) { return value.is_structured() ? std::ssize(value) : 0; };
     const auto given = [](const Json& value) {
       const bool large = value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX};
@@ -28,7 +28,7 @@ class Check {
     };
     const auto tokens = [&](const Json& value) { return value.is_array() && !value.empty() && value[0].is_number(); };
     refuse("", depth_of(body_), &Limits::json_depth);
-    const Json &messages = at("messages"), &stop = at("stop"), &format = at("response_format");
+    const Json &messages = at("messages"), &stop = at("stop");
     refuse("messages", sized(messages), &Limits::messages);
     for (const char* name : {"prompt", "input"})
       if (!tokens(at(name))) refuse(name, sized(at(name)), &Limits::texts);
@@ -38,12 +38,14 @@ class Check {
     if (stop.is_array())
       for (const Json& text : stop) refuse("stop", bytes_of(text), &Limits::stop_bytes);
     for (const char* name : {"logit_bias", "stop_token_ids"}) refuse(name, sized(at(name)), &Limits::token_rules);
-    for (const char* name : {"regex", "grammar"}) refuse(name, bytes_of(at(name)), &Limits::grammar_bytes);
-    if (format.is_object()) {
-      refuse("response_format", std::ssize(json_text(format)), &Limits::grammar_bytes);
-    }
+    for (const char* name : {"regex", "grammar", "guided_regex"})
+      refuse(name, bytes_of(at(name)), &Limits::grammar_bytes);
+    for (const char* name :
+         {"response_format", "guided_json", "guided_choice", "structured_outputs", "json_schema", "format"})
+      if (const Json& value = at(name); value.is_structured() || value.is_string())
+        refuse(name, std::ssize(json_text(value)), &Limits::grammar_bytes);
     media(messages);
-    return fault_;
+    return refusal_;
   }
 
  private:
@@ -70,22 +72,21 @@ class Check {
 
   // The first one stays.
   void refuse(const char* name, int64_t count, int64_t Limits::* limit) {
-    if (fault_ || count <= limits_.*limit) return;
+    if (refusal_ || count <= limits_.*limit) return;
     for (const LimitEntry& entry : limit_entries())
       if (entry.value == limit)
-        fault_ = Fault{400,
-                       (*name ? std::string(name) : "the body") + ": " + std::to_string(count) + " is more than " +
-                           std::to_string(limits_.*limit) + ", the limit '" + entry.name + "'",
-                       "invalid_request_error", name, "limit_exceeded"};
+        refusal_ = Refusal{Refusal::Kind::kLimit, name,
+                           (*name ? std::string(name) : "the body") + ": " + std::to_string(count) + " is more than " +
+                               std::to_string(limits_.*limit) + ", the limit '" + entry.name + "'"};
   }
 
   const Json& body_;
   const Limits& limits_;
-  std::optional<Fault> fault_;
+  std::optional<Refusal> refusal_;
 };
 
 }  // namespace
 
-std::optional<Fault> beyond_limits(const Json& body, const Limits& limits) { return Check(body, limits).found(); }
+std::optional<Refusal> beyond_limits(const Json& body, const Limits& limits) { return Check(body, limits).found(); }
 
 }  // namespace situ::serve

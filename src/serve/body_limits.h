@@ -10,6 +10,6 @@ namespace situ::serve {
 
 // Names the field and the limit. None: it holds no more than it may. Of fields that are no field's kind nothing is
 // said: their reader does.
-std::optional<Fault> beyond_limits(const Json& body, const Limits& limits);
+std::optional<Refusal> beyond_limits(const Json& body, const Limits& limits);
 
 }  // namespace situ::serve

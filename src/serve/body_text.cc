@@ -1,5 +1,5 @@
 // Bodies as texts: what can be said of them without a model.
-#include <array>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -7,25 +7,17 @@
 
 #include "serve/body_reader.h"
 #include "text/json_file.h"
+#include "text/ordered_json.h"
 
 namespace situ::serve {
 
-constexpr int64_t kMostKeys = 2048;  // of one object: each is compared with those before it
+constexpr int64_t kMostKeys = 2048;  // of one object
 
 std::string shown(const Json& value) {
   constexpr size_t kMost = 100;
   std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
   return text.size() > kMost ? text.substr(0, kMost) + "..." : text;
 }
-
-// In pieces: what destroys lists and objects takes memory, and ends the process where there is none.
-std::string text_of_fault(const Fault& fault) {
-  const auto text = [](const std::string& s) { return s.empty() ? "null" : json_text(Json(s)); };
-  return R"({"error":{"message":)" + json_text(Json(fault.message)) + R"(,"type":)" + text(fault.type) +
-         R"(,"param":)" + text(fault.param) + R"(,"code":)" + text(fault.code) + "}}";
-}
-
-Json to_json(const Fault& fault) { return Json::parse(text_of_fault(fault)); }
 
 namespace {
 
@@ -86,68 +78,52 @@ Mended mend(std::string_view text) {
   return mended;
 }
 
-Fault no_json(const std::string& why) { return {400, why, "invalid_request_error", "", "invalid_json"}; }
+Refusal no_json(const std::string& why) { return {Refusal::Kind::kNoJson, "", why}; }
 
-OrFault<Json> parse_object(std::string_view text, std::string* why_mended) {
-  try {
-    Json json = Json::parse(text);
-    if (json.is_object()) return json;
-    return no_json("the body should be a JSON object, is " + std::string(json.type_name()));
-  } catch (const Json::exception& e) {
-    const Mended mended = why_mended ? mend(text) : Mended();
-    if (!mended.why.empty())
-      if (OrFault<Json> json = parse_object(mended.text, nullptr); std::holds_alternative<Json>(json)) {
-        *why_mended = mended.why;
-        return json;
-      }
-    const auto* unread = dynamic_cast<const Json::parse_error*>(&e);
-    return no_json("the body is not JSON: " + (unread ? "byte " + std::to_string(unread->byte) + " cannot be read"
-                                                      : std::string("a number in it is too large")));
+using Skips = std::function<bool(std::string_view)>;
+
+OrRefusal<Json> parse_object(std::string_view text, std::string* why_mended, const Skips& skips) {
+  std::variant<Json, JsonFault> read = parse_ordered(text, skips);
+  if (Json* json = std::get_if<Json>(&read)) {
+    if (json->is_object()) return std::move(*json);
+    return no_json("the body should be a JSON object, is " + std::string(json->type_name()));
   }
+  const Mended mended = why_mended ? mend(text) : Mended();
+  if (!mended.why.empty())
+    if (OrRefusal<Json> json = parse_object(mended.text, nullptr, skips); std::holds_alternative<Json>(json)) {
+      *why_mended = mended.why;
+      return json;
+    }
+  const JsonFault& refusal = std::get<JsonFault>(read);
+  return no_json("the body is not JSON: " + (refusal.too_large
+                                                 ? std::string("a number in it is too large")
+                                                 : "byte " + std::to_string(refusal.byte) + " cannot be read"));
 }
 
 }  // namespace
 
-OrFault<Json> parse_body(std::string_view text, std::optional<Fault>* inside) {
+OrRefusal<Json> parse_body(std::string_view text, std::optional<Refusal>* inside, const Skips& skips) {
   if (const Status checked = check_json(text, "the body", kMostKeys); !checked.is_ok())
     return no_json(checked.message());
   std::string why;
-  OrFault<Json> json = parse_object(text, &why);
+  OrRefusal<Json> json = parse_object(text, &why, skips);
   if (why.empty()) return json;
-  const Fault fault = no_json("the body is not JSON: " + why);
-  if (!inside) return fault;
-  *inside = fault;
+  const Refusal refusal = no_json("the body is not JSON: " + why);
+  if (!inside) return refusal;
+  *inside = refusal;
   return json;
 }
 
-OrFault<std::string> model_of(const Json& body) {
+bool is_neutral(const BodyField& field, const Json& value) {
+  const Json neutral = Json::parse(field.neutral);
+  return std::find(neutral.begin(), neutral.end(), value) != neutral.end();
+}
+
+OrRefusal<std::string> model_of(const Json& body) {
   const auto found = body.find("model");
   if (found == body.end() || found->is_null()) return std::string();
   if (found->is_string()) return found->get<std::string>();
-  return Fault{400, "model should be a string, is " + shown(*found), "invalid_request_error", "model", "invalid_type"};
-}
-
-std::optional<std::vector<uint8_t>> from_base64(std::string_view text) {
-  for (int i = 0; i < 2 && text.ends_with('='); ++i) text.remove_suffix(1);
-  if (text.size() % 4 == 1) return std::nullopt;
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::array<int8_t, 256> value;
-  value.fill(-1);
-  for (size_t i = 0; i < kDigits.size(); ++i) value[static_cast<unsigned char>(kDigits[i])] = static_cast<int8_t>(i);
-  std::vector<uint8_t> bytes;
-  bytes.reserve(text.size() * 3 / 4);
-  uint32_t bits = 0;
-  int count = 0;
-  for (const char c : text) {
-    const int v = value[static_cast<unsigned char>(c)];
-    if (v < 0) return std::nullopt;
-    bits = bits << 6 | static_cast<uint32_t>(v);
-    count += 6;
-    if (count < 8) continue;
-    count -= 8;
-    bytes.push_back(static_cast<uint8_t>(bits >> count));
-  }
-  return bytes;
+  return Refusal{Refusal::Kind::kType, "model", "model should be a string, is " + shown(*found)};
 }
 
 }  // namespace situ::serve

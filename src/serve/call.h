@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,10 +21,11 @@ struct Call;
 
 // What can be asked for: the table is in routes.cc.
 struct RouteEntry {
-  enum Flags { kOpen = 1, kAtOnce = 2, kLoaded = 4, kDebug = 8, kBelow = 16, kSlow = 32, kLong = 64 };
+  enum Flags { kOpen = 1, kAtOnce = 2, kLoaded = 4, kDebug = 8, kBelow = 16, kSlow = 32, kLong = 64, kSpare = 128 };
   const char *method, *path;
   // kOpen: without a key; kAtOnce: by the thread of HTTP; kLoaded: not before models are; kBelow: the path goes on;
-  // kSlow: others do not wait for it; kLong: it is given up when the client sends no more.
+  // kSlow: others do not wait for it; kLong: what takes long is given up when the client sends no more; kSpare: it is
+  // answered by the connections that are kept for it, too.
   int flags;
   void (Server::*serve)(Call&);
   const char* what;
@@ -32,7 +34,8 @@ std::span<const RouteEntry> route_entries();
 
 struct Call : std::enable_shared_from_this<Call> {
   uint64_t id = 0;
-  std::string request_id, key, client, method, path, query, origin, body;
+  std::string request_id, key, client, salt, method, path, query, origin, body;
+  int most_priority = 0;              // of its key
   const RouteEntry* route = nullptr;  // null: refused before it was known
   std::string allowed;                // methods of the path, where this is none of them
   Clock::time_point begun = Clock::now();
@@ -42,10 +45,17 @@ struct Call : std::enable_shared_from_this<Call> {
   std::atomic<bool> prepared{false};
   std::unique_ptr<Answering> answering;  // of whoever prepares, then of the answers' thread
   bool watches = false;                  // /debug/slots
+  std::atomic<bool> gone{false};         // the client sends no more, since gone_at
+  Clock::time_point gone_at{};
+  std::atomic<bool> streams{false};  // events have begun
   std::atomic<bool> over{false}, whole{false};
   std::atomic<bool> woken{false};    // it waits for the answers' thread
   std::shared_ptr<Call> next_woken;  // who does behind it: waking somebody takes no memory
   bool finished = false;             // the answers' thread has forgotten it
+
+  // The client may have gone, and has not got its answer in the time that one that reads on has.
+  bool is_left() const { return gone && Clock::now() - gone_at > std::chrono::seconds(1); }
+  Ignored ignored;  // names of the body that change nothing
 
   // For the log and metrics.
   std::string model, finish;

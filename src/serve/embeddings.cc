@@ -12,6 +12,7 @@ namespace {
 
 // What is computed in one go: other requests of the model wait for so much.
 constexpr size_t kTextsAtOnce = 32, kBytesAtOnce = 2048;
+constexpr int64_t kMostNumbers = int64_t{1} << 20;
 
 struct Input {
   std::string text;
@@ -39,15 +40,16 @@ std::vector<int64_t> ids_of(const Json& list) {
 Inputs read(const Json& body) {
   Inputs inputs;
   const auto input = body.find("input");
-  if (input == body.end() || input->is_null()) refuse_field("input", "is missing");
+  if (input == body.end() || input->is_null()) refuse_field("input", "is missing", Refusal::Kind::kMissing);
   const Json list = input->is_string() || (input->is_array() && !input->empty() && (*input)[0].is_number())
                         ? Json::array({*input})
                         : *input;
-  if (!list.is_array() || list.empty()) refuse_field("input", "should be a text, token ids, or a list of either");
+  if (!list.is_array() || list.empty())
+    refuse_field("input", "should be a text, token ids, or a list of either", Refusal::Kind::kType);
   inputs.texts = list[0].is_string();
   for (const Json& one : list) {
     if (one.is_string() != inputs.texts || !(one.is_string() || one.is_array()))
-      refuse_field("input", "should be a text, token ids, or a list of either");
+      refuse_field("input", "should be a text, token ids, or a list of either", Refusal::Kind::kType);
     Input& made = inputs.all.emplace_back();
     if (inputs.texts)
       made.text = one.get<std::string>();
@@ -61,6 +63,12 @@ Inputs read(const Json& body) {
   }
   if (const auto name = body.find("prompt_name"); name != body.end() && !name->is_null())
     inputs.options.prompt_name = text_of(body, "prompt_name");
+  if (const auto size = body.find("dimensions"); size != body.end() && !size->is_null()) {
+    if (!size->is_number_integer() || *size < 1 || *size > kMostNumbers)
+      refuse_field("dimensions",
+                   "should be an integer from 1 to " + std::to_string(kMostNumbers) + ", is " + shown(*size));
+    inputs.options.dimensions = size->get<int64_t>();
+  }
   if (inputs.options.prompt_name && !inputs.texts) refuse_field("prompt_name", "is for texts, not for token ids");
   return inputs;
 }
@@ -109,33 +117,43 @@ Result<Embeddings> embed(Model& model, const Inputs& inputs, size_t first, size_
     else
       ids.push_back(inputs.all[i].ids);
   }
-  return inputs.texts ? model.embed(texts, inputs.options) : model.embed(ids);
+  return inputs.texts ? model.embed(texts, inputs.options) : model.embed(ids, inputs.options);
 }
 
-Fault fault_at(Model& model, const Status& status, size_t number) {
-  const bool theirs = status.code() == Code::kInvalidArgument || status.code() == Code::kContextExceeded ||
-                      status.code() == Code::kNotFound;
+Refusal refusal_at(Model& model, const Status& status, size_t number) {
+  using Kind = Refusal::Kind;
   std::string message = without_paths(model, status.message());
   for (const char* own : {"text 1: ", "text 1 "})  // of those that were computed together
     if (message.starts_with(own)) message = message.substr(std::string_view(own).size());
-  if (status.code() == Code::kUnsupportedModel)
-    return {400, message, "invalid_request_error", "model", kUnsupportedByModel};
-  const std::string name = "input[" + std::to_string(number) + "]";
-  const bool prompt = message.find("prompt is called") != std::string::npos;
-  if (theirs && prompt) return {400, message, "invalid_request_error", "prompt_name", "invalid_value"};
-  if (theirs) return {400, name + ": " + message, "invalid_request_error", "input", "invalid_value"};
-  if (status.code() == Code::kNoRoom || status.code() == Code::kBusy) return overloaded(message);
-  return {500, message, "server_error", "", "model_failed"};
+  switch (status.code()) {
+    case Code::kUnsupportedModel:
+      return {Kind::kByModel, "model", message};
+    case Code::kContextExceeded:
+      return {Kind::kContext, "input", "input[" + std::to_string(number) + "]: " + message};
+    case Code::kInvalidArgument:
+    case Code::kNotFound:
+      if (status.option() == "dimensions") return {Kind::kUnsupported, "dimensions", message};  // sizes there are not
+      if (!status.option().empty()) return {Kind::kInvalid, status.option(), message};
+      return {Kind::kInvalid, "input", "input[" + std::to_string(number) + "]: " + message};
+    case Code::kNoRoom:
+      return {Kind::kNoRoom, "", message};
+    case Code::kBusy:
+      return {Kind::kBusy, "", message};
+    default:
+      return {Kind::kFailed, "", message};
+  }
 }
 
-Json answer(Model& model, const Json& body, const std::string& model_name, int64_t* tokens,
+Json answer(Model& model, const Json& body, const std::string& model_name, bool strict, int64_t* tokens,
             const std::function<bool()>& stopped) {
-  if (std::optional<Fault> unknown = unknown_field(*small_body(kEmbeddingsUrl), body)) throw std::move(*unknown);
+  Ignored ignored;
+  if (std::optional<Refusal> wrong = check_fields(*small_body(kEmbeddingsUrl), body, strict, ignored))
+    throw std::move(*wrong);
   const Inputs inputs = read(body);
   Json data = Json::array(), cut = Json::array();
   *tokens = 0;
   for (size_t first = 0, count = 0; first < inputs.all.size(); first += count) {
-    if (stopped && stopped()) throw Fault{503, "the server is stopping", "server_error", "", "stopping"};
+    if (stopped && stopped()) throw Refusal{Refusal::Kind::kStopping, "", "the server is stopping"};
     size_t bytes = 0;
     for (count = 0; first + count < inputs.all.size() && count < kTextsAtOnce; ++count) {
       bytes += inputs.all[first + count].size();
@@ -146,7 +164,7 @@ Json answer(Model& model, const Json& body, const std::string& model_name, int64
       count = 1;
       made = embed(model, inputs, first, count);
     }
-    if (!made.is_ok()) throw fault_at(model, made.status(), first);
+    if (!made.is_ok()) throw refusal_at(model, made.status(), first);
     for (size_t i = 0; i < count; ++i) {
       const std::vector<float>& row = made->rows[i];
       data.push_back({{"object", "embedding"},
@@ -161,16 +179,17 @@ Json answer(Model& model, const Json& body, const std::string& model_name, int64
                 {"model", model_name},
                 {"usage", {{"prompt_tokens", *tokens}, {"total_tokens", *tokens}}}};
   if (!cut.empty()) whole["situ"] = {{"cut", std::move(cut)}};
+  ignored.tell(whole);
   return whole;
 }
 
 }  // namespace
 
-OrFault<Json> answer_embeddings(Model& model, const Json& body, const std::string& model_name, int64_t* tokens,
-                                const std::function<bool()>& stopped) try {
-  return answer(model, body, model_name, tokens, stopped);
-} catch (const Fault& fault) {
-  return fault;
+OrRefusal<Json> answer_embeddings(Model& model, const Json& body, const std::string& model_name, bool strict,
+                                  int64_t* tokens, const std::function<bool()>& stopped) try {
+  return answer(model, body, model_name, strict, tokens, stopped);
+} catch (const Refusal& refusal) {
+  return refusal;
 }
 
 }  // namespace situ::serve

@@ -92,29 +92,27 @@ std::string HostedModels::names() const {
   return names;
 }
 
-OrFault<Hosted*> HostedModels::find(std::string_view name, Use use) {
+OrRefusal<Hosted*> HostedModels::find(std::string_view name, Use use) {
   if (name.empty()) {
     Hosted* only = nullptr;
     for (Hosted& h : models_) {
       if (why_not(*h.model, use)) continue;
-      if (only)
-        return Fault{400, "the model has to be named, one of: " + names(), "invalid_request_error", "model", ""};
+      if (only) return Refusal{Refusal::Kind::kWhichModel, "model", "the model has to be named, one of: " + names()};
       only = &h;
     }
     if (only) return only;
     if (models_.size() > 1)
-      return Fault{400, "no model can do this; there are: " + names(), "invalid_request_error", "model",
-                   "unsupported_by_model"};
+      return Refusal{Refusal::Kind::kByModel, "model", "no model can do this; there are: " + names()};
     name = models_.front().name;
   }
   for (Hosted& h : models_) {
     if (std::find(h.names.begin(), h.names.end(), name) == h.names.end()) continue;
     if (const char* why = why_not(*h.model, use))
-      return Fault{400, "the model '" + h.name + "' " + why, "invalid_request_error", "model", "unsupported_by_model"};
+      return Refusal{Refusal::Kind::kByModel, "model", "the model '" + h.name + "' " + why};
     return &h;
   }
-  return Fault{404, "there is no model '" + std::string(name) + "'; there are: " + names(), "invalid_request_error",
-               "model", "model_not_found"};
+  return Refusal{Refusal::Kind::kNoModel, "model",
+                 "there is no model '" + std::string(name) + "'; there are: " + names()};
 }
 
 }  // namespace situ::serve

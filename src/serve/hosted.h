@@ -34,8 +34,8 @@ class HostedModels {
 
   // What a call asks of its model.
   enum class Use { kAny, kText, kGenerate, kChat, kEmbed };
-  // "": the only one that can do it. Fault: there is none of that name, or it cannot.
-  OrFault<Hosted*> find(std::string_view name, Use use);
+  // "": the only one that can do it. Refusal: there is none of that name, or it cannot.
+  OrRefusal<Hosted*> find(std::string_view name, Use use);
   std::vector<Hosted>& all() { return models_; }
 
  private:

@@ -1,7 +1,12 @@
 #include "serve/http.h"
 
+#include <algorithm>
+
 namespace situ::serve {
 namespace {
+
+// Connections that /health and /metrics are answered by, whatever the others wait for.
+constexpr int64_t kSpareConnections = 16;
 
 HttpHandler& handler_of(void* context) { return *static_cast<HttpHandler*>(context); }
 
@@ -47,9 +52,18 @@ Result<std::unique_ptr<Http>> Http::start(HttpHandler& handler, const Limits& li
       [](void* p, uint64_t id, bool whole) { handler_of(p).on_over(id, whole); }};
   const auto ms = [](int64_t seconds) { return static_cast<uint32_t>(seconds * 1000); };
   const auto bytes = [](int64_t n) { return static_cast<size_t>(n); };
-  const situ_http_limits bounds{bytes(limits.header_bytes), bytes(limits.headers),     bytes(limits.body_bytes),
-                                bytes(bodies_bytes),        bytes(limits.connections), ms(limits.header_seconds),
-                                ms(limits.body_seconds),    ms(limits.write_seconds)};
+  situ_http_limits bounds{};
+  bounds.header_bytes = bytes(limits.header_bytes);
+  bounds.headers = bytes(limits.headers);
+  bounds.body_bytes = bytes(limits.body_bytes);
+  bounds.bodies_bytes = bytes(bodies_bytes);
+  bounds.connections = bytes(limits.connections);
+  bounds.spare = bytes(std::min(kSpareConnections, limits.connections / 8));
+  bounds.header_ms = ms(limits.header_seconds);
+  bounds.idle_ms = ms(limits.idle_seconds);
+  bounds.body_ms = ms(limits.body_seconds);
+  bounds.write_ms = ms(limits.write_seconds);
+  bounds.write_rate = static_cast<uint64_t>(limits.least_write_rate);
   situ_http_error error{};
   situ_http* http = situ_http_start(&callbacks, &bounds, sockets.data(), sockets.size(), &error);
   if (!http) return Status::error(std::string("the HTTP server cannot start: ") + error.text);

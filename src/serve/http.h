@@ -26,6 +26,7 @@ class Head {
   std::string_view query() const { return of(head_.query); }
   std::string_view peer() const { return of(head_.peer); }  // IP address; "": by a Unix socket
   uint64_t connection() const { return head_.connection; }
+  bool full() const { return head_.full; }  // see situ_http_head
   // The first of that name, in small letters; "": there is none.
   std::string_view header(std::string_view name) const;
 

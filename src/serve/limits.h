@@ -14,12 +14,14 @@ struct Limits {
   int64_t header_bytes = 32 << 10;
   int64_t headers = 100;
   int64_t body_bytes = 64 << 20;
-  int64_t connections = 512;
+  int64_t connections = 2048;
   int64_t header_seconds = 60;
+  int64_t idle_seconds = 120;
   int64_t body_seconds = 60;
   int64_t write_seconds = 30;
+  int64_t least_write_rate = 1024;
   int64_t unread_bytes = 1 << 20;
-  int64_t preparing = 512;
+  int64_t preparing = 2048;
   int64_t ping_seconds = 10;
   // Of what bodies hold.
   int64_t json_depth = 64;

@@ -2,16 +2,18 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "situ/status.h"
 
 namespace situ::serve {
 
 struct Listening {
-  int socket = -1;
+  std::vector<int> sockets;
   std::string where;  // "http://127.0.0.1:43651", "unix:PATH"
 };
-// port 0: a free one. Error: the address is none of this machine, or another program has the port.
+// All addresses of a name, on one port; "", and localhost: 127.0.0.1, and ::1 where the machine has IPv6. port 0: one
+// that is free at all of them. Error: the name has no address of this machine, or another program has the port.
 Result<Listening> listen_tcp(const std::string& host, int port);
 // The file gets mode 0660. One that nobody listens on any more is replaced. Error: somebody does; it is no socket.
 Result<Listening> listen_unix(const std::string& path);

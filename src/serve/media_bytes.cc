@@ -4,6 +4,7 @@
 
 #include "audio/audio_reader.h"
 #include "serve/body_reader.h"
+#include "serve/data_url.h"
 #include "vision/image_file.h"
 
 namespace situ::serve {
@@ -25,7 +26,7 @@ class Media {
  public:
   Media(const Limits& limits, MediaFiles& files) : limits_(limits), files_(files) {}
 
-  OrFault<int64_t> bytes(const Json& messages) {
+  OrRefusal<int64_t> bytes(const Json& messages) {
     if (messages.is_array())
       for (const Json& message : messages) {
         const Json& content = at(message, "content");
@@ -36,28 +37,23 @@ class Media {
           take_sound(at(at(part, "input_audio"), "data"));
         }
       }
-    if (fault_) return std::move(*fault_);
+    if (refusal_) return std::move(*refusal_);
     return bytes_;
   }
 
  private:
   void take_image(const Json& url) {
-    if (!url.is_string() || fault_) return;
+    if (!url.is_string() || refusal_) return;
     const std::string& whole = url.get_ref<const std::string&>();
-    const std::string_view text = whole;
-    const size_t comma = text.find(',');
-    if (text.starts_with("data:") && comma != std::string_view::npos) {
-      if (const std::optional<std::vector<uint8_t>> bytes = from_base64(text.substr(comma + 1)))
-        take_pixels(std::as_bytes(std::span(*bytes)));
-    } else if (text.starts_with("file:") && files_.allowed()) {
-      take_file(whole);
-    }
+    if (whole.starts_with("file:") && files_.allowed()) return take_file(whole);
+    if (const std::optional<std::vector<uint8_t>> bytes = bytes_of_data_url(whole))
+      take_pixels(std::as_bytes(std::span(*bytes)));
   }
 
   void take_file(const std::string& url) {
-    const OrFault<const std::vector<uint8_t>*> read = files_.read(url, limits_);
-    if (const Fault* fault = std::get_if<Fault>(&read))
-      fault_ = *fault;
+    const OrRefusal<const std::vector<uint8_t>*> read = files_.read(url, limits_);
+    if (const Refusal* refusal = std::get_if<Refusal>(&read))
+      refusal_ = *refusal;
     else if (const std::vector<uint8_t>* bytes = std::get<const std::vector<uint8_t>*>(read))
       take_pixels(std::as_bytes(std::span(*bytes)));
   }
@@ -72,7 +68,7 @@ class Media {
   }
 
   void take_sound(const Json& data) {
-    if (!data.is_string() || fault_) return;
+    if (!data.is_string() || refusal_) return;
     const std::optional<std::vector<uint8_t>> file = from_base64(data.get_ref<const std::string&>());
     if (!file) return;
     const Result<AudioReader> reader = AudioReader::open_memory(std::as_bytes(std::span(*file)), "sound", kRate);
@@ -86,18 +82,18 @@ class Media {
   }
 
   void refuse(const std::string& why) {
-    if (!fault_) fault_ = Fault{400, "messages: " + why, "invalid_request_error", "messages", "limit_exceeded"};
+    if (!refusal_) refusal_ = Refusal{Refusal::Kind::kLimit, "messages", "messages: " + why};
   }
 
   const Limits& limits_;
   MediaFiles& files_;
   int64_t bytes_ = 0;
-  std::optional<Fault> fault_;
+  std::optional<Refusal> refusal_;
 };
 
 }  // namespace
 
-OrFault<int64_t> bytes_of_media(const Json& body, const Limits& limits, MediaFiles& files) {
+OrRefusal<int64_t> bytes_of_media(const Json& body, const Limits& limits, MediaFiles& files) {
   return Media(limits, files).bytes(at(body, "messages"));
 }
 

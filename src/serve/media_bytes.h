@@ -8,7 +8,7 @@
 namespace situ::serve {
 
 // An estimate, from above, without the bytes of `files`, which take their own. Of what cannot be read nothing is said:
-// whoever decodes it does. Fault: an image, its file or a sound beyond its limit, or no memory for a file.
-OrFault<int64_t> bytes_of_media(const Json& body, const Limits& limits, MediaFiles& files);
+// whoever decodes it does. Refusal: an image, its file or a sound beyond its limit, or no memory for a file.
+OrRefusal<int64_t> bytes_of_media(const Json& body, const Limits& limits, MediaFiles& files);
 
 }  // namespace situ::serve

@@ -62,8 +62,10 @@ std::vector<uint8_t> read_bytes(const Descriptor& file, int64_t size) {
 
 }  // namespace
 
-OrFault<const std::vector<uint8_t>*> MediaFiles::read(const std::string& url, const Limits& limits) {
-  const auto no_memory = [] { return overloaded("no memory is left now for an image's file"); };
+OrRefusal<const std::vector<uint8_t>*> MediaFiles::read(const std::string& url, const Limits& limits) {
+  const auto no_memory = [] {
+    return Refusal{Refusal::Kind::kBusy, "", "no memory is left now (--media-memory) for an image's file"};
+  };
   if (const auto known = files_.find(url); known != files_.end()) {
     File& file = known->second;  // each part will have its own bytes
     if (take_ && !take_(std::ssize(file.bytes))) return no_memory();
@@ -74,10 +76,9 @@ OrFault<const std::vector<uint8_t>*> MediaFiles::read(const std::string& url, co
   const std::optional<int64_t> size = open_url(folder_, url, opened);
   if (!size) return nullptr;
   if (*size > limits.body_bytes)
-    return Fault{400,
-                 "messages: an image's file has " + std::to_string(*size) + " bytes, more than " +
-                     std::to_string(limits.body_bytes) + ", the limit 'body-bytes'",
-                 "invalid_request_error", "messages", "limit_exceeded"};
+    return Refusal{Refusal::Kind::kLimit, "messages",
+                   "messages: an image's file has " + std::to_string(*size) + " bytes, more than " +
+                       std::to_string(limits.body_bytes) + ", the limit 'body-bytes'"};
   if (take_ && !take_(*size)) return no_memory();
   return &files_.emplace(url, File{read_bytes(opened, *size), 1}).first->second.bytes;
 }

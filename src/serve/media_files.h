@@ -24,8 +24,8 @@ class MediaFiles {
 
   bool allowed() const { return !folder_.empty(); }
   // One more part has this URL. The file's bytes, as long as nothing else is read; null: there is no such file, of
-  // which bytes() tells. Fault: it has more than limits.body_bytes, or there is no memory for them.
-  OrFault<const std::vector<uint8_t>*> read(const std::string& url, const Limits& limits);
+  // which bytes() tells. Refusal: it has more than limits.body_bytes, or there is no memory for them.
+  OrRefusal<const std::vector<uint8_t>*> read(const std::string& url, const Limits& limits);
   // The bytes of a part whose URL was read; once for each. None: there is no such file.
   std::optional<std::vector<uint8_t>> bytes(const std::string& url);
 

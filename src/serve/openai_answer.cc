@@ -8,6 +8,7 @@
 #include "pipelines/llm.h"
 #include "serve/body_answer.h"
 #include "serve/embeddings.h"
+#include "serve/openai_errors.h"
 #include "situ/tools.h"
 #include "text/json_file.h"
 
@@ -15,7 +16,7 @@ namespace situ {
 
 using serve::BodyAnswer;
 using serve::Json;
-using serve::OrFault;
+using serve::OrRefusal;
 
 struct OpenAiAnswer::Impl {
   explicit Impl(const Model& of) : model(of) {}
@@ -32,9 +33,9 @@ struct OpenAiAnswer::Impl {
   ~Impl() { answer.reset(); }
 
   void put(const Json& json) { ready.push_back(json_text(json)); }
-  void fail(const serve::Fault& fault) {
-    if (!streams) status = fault.status;
-    put(to_json(fault));
+  void fail(const serve::Refusal& refusal) {
+    if (!streams) status = serve::words_of(refusal).status;
+    put(to_json(refusal));
     answer.reset();
   }
   void begin(const std::string& url, const std::string& text, const std::string& model_name);
@@ -49,30 +50,30 @@ struct OpenAiAnswer::Impl {
 void OpenAiAnswer::Impl::begin(const std::string& url, const std::string& text, const std::string& model_name) {
   const std::optional<serve::Route> route = serve::route_of(url);
   if (!route && url != serve::kEmbeddingsUrl)
-    return fail(serve::Fault{404, "there is no call '" + url.substr(0, 100) + "'", "not_found_error", "", ""});
-  OrFault<Json> read = serve::parse_body(text);
-  if (const serve::Fault* f = std::get_if<serve::Fault>(&read)) return fail(*f);
+    return fail({serve::Refusal::Kind::kNoPath, "", "there is no call '" + url.substr(0, 100) + "'"});
+  OrRefusal<Json> read = serve::parse_body(text);
+  if (const serve::Refusal* f = std::get_if<serve::Refusal>(&read)) return fail(*f);
   const Json& body = std::get<Json>(read);
-  OrFault<std::string> named = serve::model_of(body);
-  if (const serve::Fault* f = std::get_if<serve::Fault>(&named)) return fail(*f);
+  OrRefusal<std::string> named = serve::model_of(body);
+  if (const serve::Refusal* f = std::get_if<serve::Refusal>(&named)) return fail(*f);
   const std::string& given = std::get<std::string>(named);
   const std::string name = given.empty() ? model_name : given;
   if (!route) {
     int64_t tokens = 0;
-    const OrFault<Json> made = serve::answer_embeddings(model, body, name, &tokens);
-    if (const serve::Fault* f = std::get_if<serve::Fault>(&made)) return fail(*f);
+    const OrRefusal<Json> made = serve::answer_embeddings(model, body, name, false, &tokens);
+    if (const serve::Refusal* f = std::get_if<serve::Refusal>(&made)) return fail(*f);
     return put(std::get<Json>(made));
   }
-  OrFault<serve::Asked> asked = serve::read_body(*route, body, model);
-  if (const serve::Fault* f = std::get_if<serve::Fault>(&asked)) return fail(*f);
+  OrRefusal<serve::Asked> asked = serve::read_body(*route, body, model);
+  if (const serve::Refusal* f = std::get_if<serve::Refusal>(&asked)) return fail(*f);
   const Served& served = impl_of(model);
   const int64_t most = served.queue_limit + std::min(served.running_limit, served.rows());
-  if (const std::optional<serve::Fault> f = too_many_prompts(std::get<serve::Asked>(asked), most, "in a model"))
+  if (const std::optional<serve::Refusal> f = too_many_prompts(std::get<serve::Asked>(asked), most, "in a model"))
     return fail(*f);
   const bool stream = std::get<serve::Asked>(asked).stream;
-  OrFault<std::unique_ptr<BodyAnswer>> begun = BodyAnswer::begin(
+  OrRefusal<std::unique_ptr<BodyAnswer>> begun = BodyAnswer::begin(
       model, std::move(std::get<serve::Asked>(asked)), {serve::new_id(*route), now_seconds(), name}, stream, "");
-  if (const serve::Fault* f = std::get_if<serve::Fault>(&begun)) return fail(*f);
+  if (const serve::Refusal* f = std::get_if<serve::Refusal>(&begun)) return fail(*f);
   streams = stream;
   answer = std::move(std::get<std::unique_ptr<BodyAnswer>>(begun));
   answer->on_ready([this] { tell(); });
@@ -80,8 +81,9 @@ void OpenAiAnswer::Impl::begin(const std::string& url, const std::string& text, 
 
 void OpenAiAnswer::Impl::advance() {
   if (!answer) return;
-  const std::optional<serve::Fault> fault = answer->advance([](size_t) {}, [this](const Json& piece) { put(piece); });
-  if (fault) return fail(*fault);
+  const std::optional<serve::Refusal> refusal =
+      answer->advance([](size_t) {}, [this](const Json& piece) { put(piece); });
+  if (refusal) return fail(*refusal);
   if (!answer->over()) return;
   if (streams)
     for (const Json& piece : answer->last_pieces()) put(piece);

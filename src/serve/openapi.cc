@@ -10,21 +10,25 @@ namespace {
 
 Json reference(const char* name) { return {{"$ref", std::string("#/components/schemas/") + name}}; }
 
-constexpr const char* kUses[] = {"used", "used", "accepted without effect", "refused"};
+constexpr const char* kUses[] = {"used", "used", "accepted without effect", "refused", "variable of the template"};
+
+bool has_neutral(const BodyField& field) { return std::string_view(field.neutral) != "[]"; }
 
 Json schema_of(const BodyField& field) {
   Json schema = Json::parse(field.schema);
-  const char* note = field.use == BodyField::Use::kAccepted  ? "Accepted without effect. "
-                     : field.use == BodyField::Use::kRefused ? "Refused. "
-                                                             : "";
+  const char* note = field.use == BodyField::Use::kAccepted ? "Accepted without effect. "
+                     : field.use == BodyField::Use::kRefused
+                         ? (has_neutral(field) ? "Refused but for what x-neutral lists. " : "Refused. ")
+                         : "";
   schema["description"] = std::string(note) + field.what;
   schema["x-use"] = kUses[static_cast<int>(field.use)];
+  if (has_neutral(field)) schema["x-neutral"] = Json::parse(field.neutral);
   return schema;
 }
 
 // Null: the path takes no body.
 Json body_schema(const char* path) {
-  Json schema = {{"type", "object"}, {"properties", Json::object()}, {"additionalProperties", false}};
+  Json schema = {{"type", "object"}, {"properties", Json::object()}, {"additionalProperties", true}};
   Json& properties = schema["properties"];
   const std::optional<Route> route = route_of(path);
   const SmallBody* small = small_body(path);

@@ -53,23 +53,23 @@ Json piece_of(const Tokenizer& text, int64_t id) {
 std::span<const RouteEntry> route_entries() {
   constexpr int kOpen = RouteEntry::kOpen, kAtOnce = RouteEntry::kAtOnce, kLoaded = RouteEntry::kLoaded,
                 kDebug = RouteEntry::kDebug, kBelow = RouteEntry::kBelow, kSlow = RouteEntry::kSlow,
-                kLong = RouteEntry::kLong;
+                kLong = RouteEntry::kLong, kSpare = RouteEntry::kSpare;
   static const RouteEntry entries[] = {
-      {"GET", "/health/live", kOpen | kAtOnce, &Server::live, "200: the process answers"},
-      {"GET", "/health/ready", kOpen | kAtOnce, &Server::ready,
+      {"GET", "/health/live", kOpen | kAtOnce | kSpare, &Server::live, "200: the process answers"},
+      {"GET", "/health/ready", kOpen | kAtOnce | kSpare, &Server::ready,
        "200: the models are loaded and calls are taken; else 503"},
-      {"GET", "/health", kOpen | kAtOnce, &Server::ready, "The same"},
-      {"GET", "/v1/models", kLoaded, &Server::list_models, "The models, by all their names"},
-      {"GET", "/v1/models/", kLoaded | kBelow, &Server::show_model, "One of them"},
+      {"GET", "/health", kOpen | kAtOnce | kSpare, &Server::ready, "The same"},
+      {"GET", "/v1/models", kLoaded | kAtOnce, &Server::list_models, "The models, by all their names"},
+      {"GET", "/v1/models/", kLoaded | kAtOnce | kBelow, &Server::show_model, "One of them"},
       {"POST", "/v1/chat/completions", kLoaded | kLong, &Server::chat, "Answers a conversation"},
       {"POST", "/v1/completions", kLoaded | kLong, &Server::completions, "Continues a text"},
       {"POST", "/v1/embeddings", kLoaded | kSlow | kLong, &Server::embeddings, "Embeddings of texts"},
       {"POST", "/tokenize", kLoaded, &Server::tokenize, "Token ids of a text"},
       {"POST", "/detokenize", kLoaded, &Server::detokenize, "The text of token ids"},
       {"POST", "/apply-template", kLoaded, &Server::apply_template, "The prompt that a conversation becomes"},
-      {"GET", "/metrics", 0, &Server::show_metrics, "Counters and histograms, for Prometheus"},
-      {"GET", "/openapi.json", 0, &Server::describe, "This interface"},
-      {"GET", "/debug/slots", kLoaded | kDebug | kLong, &Server::slots,
+      {"GET", "/metrics", kAtOnce | kSpare, &Server::show_metrics, "Counters and histograms, for Prometheus"},
+      {"GET", "/openapi.json", kAtOnce, &Server::describe, "This interface"},
+      {"GET", "/debug/slots", kLoaded | kDebug | kLong | kAtOnce, &Server::slots,
        "Who has which slots, as events, when that changes"},
       {"GET", "/debug/placement", kLoaded | kDebug | kSlow, &Server::placement,
        "The page of situ inspect --html; ?model=NAME"},
@@ -93,24 +93,32 @@ void Server::list_models(Call& call) {
 
 void Server::show_model(Call& call) {
   const std::string name = unescaped(std::string_view(call.path).substr(std::string_view(call.route->path).size()));
-  const OrFault<Hosted*> found = models_.find(name, HostedModels::Use::kAny);
-  if (const Fault* f = std::get_if<Fault>(&found)) return refuse_call(call, *f);
+  const OrRefusal<Hosted*> found = models_.find(name, HostedModels::Use::kAny);
+  if (const Refusal* f = std::get_if<Refusal>(&found)) return refuse_call(call, *f);
   respond(call, 200, model_entry(*std::get<Hosted*>(found), name));
 }
 
 Hosted* Server::small_call(Call& call, Json& body, HostedModels::Use use) {
-  OrFault<Json> parsed = parse_body(call.body);
-  if (const Fault* f = std::get_if<Fault>(&parsed)) return refuse_call(call, *f), nullptr;
+  const SmallBody& known = *small_body(call.route->path);
+  OrRefusal<Json> parsed = parse_body(call.body, nullptr, [&](std::string_view key) { return !has_field(known, key); });
+  if (const Refusal* f = std::get_if<Refusal>(&parsed)) return refuse_call(call, *f), nullptr;
   body = std::move(std::get<Json>(parsed));
-  if (const std::optional<Fault> f = beyond_limits(body, options_.limits)) return refuse_call(call, *f), nullptr;
-  if (const std::optional<Fault> f = unknown_field(*small_body(call.route->path), body))
+  if (const std::optional<Refusal> f = beyond_limits(body, options_.limits)) return refuse_call(call, *f), nullptr;
+  if (const std::optional<Refusal> f = check_fields(known, body, options_.strict, call.ignored))
     return refuse_call(call, *f), nullptr;
-  const OrFault<std::string> name = model_of(body);
-  if (const Fault* f = std::get_if<Fault>(&name)) return refuse_call(call, *f), nullptr;
-  const OrFault<Hosted*> found = models_.find(std::get<std::string>(name), use);
-  if (const Fault* f = std::get_if<Fault>(&found)) return refuse_call(call, *f), nullptr;
+  const OrRefusal<std::string> name = model_of(body);
+  if (const Refusal* f = std::get_if<Refusal>(&name)) return refuse_call(call, *f), nullptr;
+  const OrRefusal<Hosted*> found = models_.find(std::get<std::string>(name), use);
+  if (const Refusal* f = std::get_if<Refusal>(&found)) return refuse_call(call, *f), nullptr;
   call.model = std::get<Hosted*>(found)->name;
+  if (const std::optional<Refusal> f = take_texts(call, body, *std::get<Hosted*>(found)))
+    return refuse_call(call, *f), nullptr;
   return std::get<Hosted*>(found);
+}
+
+void Server::respond_small(Call& call, Json body) {
+  call.ignored.tell(body);
+  respond(call, 200, body);
 }
 
 void Server::tokenize(Call& call) try {
@@ -122,11 +130,11 @@ void Server::tokenize(Call& call) try {
   const bool ends = flag_of(body, "add_special", false);
   const Result<std::vector<int64_t>> ids = text.encode(content, ends, flag_of(body, "parse_special", true));
   if (!ids.is_ok()) refuse_field("content", without_paths(*hosted->model, ids.status().message()));
-  if (!flag_of(body, "with_pieces", false)) return respond(call, 200, {{"tokens", *ids}});
+  if (!flag_of(body, "with_pieces", false)) return respond_small(call, {{"tokens", *ids}});
   Json pieces = Json::array();
   for (const int64_t id : *ids) pieces.push_back({{"id", id}, {"piece", piece_of(text, id)}});
-  respond(call, 200, {{"tokens", std::move(pieces)}});
-} catch (const Fault& f) {
+  respond_small(call, {{"tokens", std::move(pieces)}});
+} catch (const Refusal& f) {
   refuse_call(call, f);
 }
 
@@ -137,7 +145,8 @@ void Server::detokenize(Call& call) try {
   const auto tokens = body.find("tokens");
   const auto is_id = [](const Json& id) { return id.is_number_integer() && id >= 0 && id <= INT32_MAX; };
   if (tokens == body.end() || !tokens->is_array() || !std::all_of(tokens->begin(), tokens->end(), is_id))
-    refuse_field("tokens", "should be a list of token ids");
+    refuse_field("tokens", "should be a list of token ids",
+                 tokens == body.end() ? Refusal::Kind::kMissing : Refusal::Kind::kType);
   const std::vector<int64_t> ids = tokens->get<std::vector<int64_t>>();
   const int64_t vocabulary = impl_of(*hosted->model).vocabulary;
   for (const int64_t id : ids)
@@ -146,8 +155,8 @@ void Server::detokenize(Call& call) try {
                    "has id " + std::to_string(id) + ", outside the vocabulary of " + std::to_string(vocabulary));
   const Result<std::string> text = hosted->model->tokenizer().decode(ids, false);
   if (!text.is_ok()) refuse_field("tokens", without_paths(*hosted->model, text.status().message()));
-  respond(call, 200, {{"content", *text}});
-} catch (const Fault& f) {
+  respond_small(call, {{"content", *text}});
+} catch (const Refusal& f) {
   refuse_call(call, f);
 }
 
@@ -156,17 +165,21 @@ void Server::apply_template(Call& call) try {
   const Hosted* hosted = small_call(call, body, HostedModels::Use::kChat);
   if (!hosted) return;
   MediaFiles files = files_of(call);
-  const BodyRules rules{&files};
+  const BodyRules rules{&files, options_.strict};
   BodyReader reader(Route::kChat, body, *hosted->model, rules);
   const Json *messages = reader.find("messages"), *variables = reader.find("chat_template_kwargs");
-  if (!messages)
-    throw Fault{400, "messages is missing", "invalid_request_error", "messages", "missing_required_parameter"};
+  if (!messages) throw Refusal{Refusal::Kind::kMissing, "messages", "messages is missing"};
   if (variables && !variables->is_object()) refuse_field("chat_template_kwargs", "should be an object");
-  if (const std::optional<Fault> f = take_media(call, body, files)) throw *f;
-  const std::string prompt = text_of_messages(reader, *messages, flag_of(body, "add_generation_prompt", true));
-  if (reader.fault) throw *reader.fault;
-  respond(call, 200, {{"prompt", prompt}});
-} catch (const Fault& f) {
+  if (const std::optional<Refusal> f = take_media(call, body, files)) throw *f;
+  reader.chat.continue_last = flag_of(body, "continue_final_message", false);
+  reader.chat.add_generation_prompt = flag_of(body, "add_generation_prompt", !reader.chat.continue_last);
+  if (reader.chat.continue_last && reader.chat.add_generation_prompt)
+    refuse_field("continue_final_message", "and add_generation_prompt do not go together");
+  const std::string prompt = text_of_messages(reader, *messages);
+  if (reader.refusal) throw *reader.refusal;
+  for (const std::string& name : reader.asked.ignored.names()) call.ignored.add(name);
+  respond_small(call, {{"prompt", prompt}});
+} catch (const Refusal& f) {
   refuse_call(call, f);
 }
 
@@ -175,9 +188,15 @@ void Server::embeddings(Call& call) {
   Hosted* const hosted = small_call(call, body, HostedModels::Use::kEmbed);
   if (!hosted) return;
   const std::string named = std::get<std::string>(model_of(body));
-  const OrFault<Json> answer = answer_embeddings(*hosted->model, body, named.empty() ? hosted->name : named,
-                                                 &call.prompt_tokens, [&] { return call.over || cutting_; });
-  if (const Fault* f = std::get_if<Fault>(&answer)) return refuse_call(call, *f);
+  bool given_up = false;
+  const auto stopped = [&] {
+    given_up = call.is_left();
+    return given_up || call.over || cutting_;
+  };
+  const OrRefusal<Json> answer = answer_embeddings(*hosted->model, body, named.empty() ? hosted->name : named,
+                                                   options_.strict, &call.prompt_tokens, stopped);
+  if (given_up) return http_->abort(call.id);
+  if (const Refusal* f = std::get_if<Refusal>(&answer)) return refuse_call(call, *f);
   call.finish = "stop";
   call.first_ms = ms_since(call.begun);
   respond(call, 200, std::get<Json>(answer));
@@ -226,13 +245,13 @@ void Server::show_metrics(Call& call) {
 void Server::describe(Call& call) { respond(call, 200, openapi()); }
 
 void Server::placement(Call& call) {
-  const OrFault<Hosted*> found = models_.find(query_value(call.query, "model"), HostedModels::Use::kAny);
-  if (const Fault* f = std::get_if<Fault>(&found)) return refuse_call(call, *f);
+  const OrRefusal<Hosted*> found = models_.find(query_value(call.query, "model"), HostedModels::Use::kAny);
+  if (const Refusal* f = std::get_if<Refusal>(&found)) return refuse_call(call, *f);
   const Result<std::string> page = options_.placement ? options_.placement(*std::get<Hosted*>(found)->model)
                                                       : Status::error("there is no page here");
   if (!page.is_ok()) {
     const std::string why = without_paths(*std::get<Hosted*>(found)->model, page.status().message());
-    return refuse_call(call, {400, why, "invalid_request_error", "model", kUnsupportedByModel});
+    return refuse_call(call, {Refusal::Kind::kByModel, "model", why});
   }
   respond_text(call, 200, "text/html; charset=utf-8", *page);
 }

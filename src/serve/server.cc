@@ -12,13 +12,18 @@
 #include "serve/body_limits.h"
 #include "serve/body_reader.h"
 #include "serve/media_bytes.h"
+#include "serve/openai_errors.h"
+#include "serve/route_path.h"
 #include "text/json_file.h"
+#include "text/stop.h"
+#include "text/tokenizer.h"
 
 namespace situ::serve {
 namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(100);
 constexpr const char* kJson = "application/json";
+constexpr int64_t kDraftTokens = 4;  // as many as `situ run --draft` asks for
 constexpr const char* kRetrySeconds = "1";
 
 bool is_request_id(std::string_view id) {
@@ -34,21 +39,15 @@ std::string new_request_id() {
   return text;
 }
 
-const char* type_of(int status) {
-  switch (status) {
-    case 401:
-      return "authentication_error";
-    case 403:
-      return "permission_error";
-    case 404:
-      return "not_found_error";
-    default:
-      return status >= 500 ? "server_error" : "invalid_request_error";
-  }
-}
+using Kind = Refusal::Kind;
+const Refusal kStopping{Kind::kStopping, "", "the server is stopping"};
 
-Fault fault(int status, std::string message, std::string code = "") {
-  return {status, std::move(message), type_of(status), "", std::move(code)};
+Refusal broken_http(const HttpFault& broken) { return {Kind::kHttp, "", std::string(broken.reason), broken.status}; }
+
+bool is_blank(std::string_view body) {
+  constexpr std::string_view kMark = "\xef\xbb\xbf";
+  if (body.starts_with(kMark)) body.remove_prefix(kMark.size());
+  return body.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
 
 // An exception, for want of memory, ended what was done for it.
@@ -65,13 +64,13 @@ Result<std::vector<int>> Server::listen() {
   std::vector<int> sockets;
   const auto take = [&](Result<Listening> listening) {
     if (!listening.is_ok()) return listening.status();
-    sockets.push_back(listening->socket);
+    sockets.insert(sockets.end(), listening->sockets.begin(), listening->sockets.end());
     where_.push_back(listening->where);
     return Status::ok();
   };
   const bool tcp = options_.port || options_.unix_path.empty();
-  if (tcp && !options_.insecure && options_.api_key_file.empty() && !is_loopback(options_.host) &&
-      options_.host != "localhost")
+  const bool own = options_.host.empty() || options_.host == "localhost" || is_loopback(options_.host);
+  if (tcp && !options_.insecure && options_.api_key_file.empty() && !own)
     return Status::error(Code::kInvalidArgument,
                          "--host " + options_.host +
                              " lets other machines in: it wants --api-key-file, or --insecure where that is meant");
@@ -98,7 +97,8 @@ Result<std::unique_ptr<Server>> Server::start(ServeOptions options, HostedModels
   s->threads_.emplace_back([s] { s->advance_calls(); });
   const unsigned preparing = std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u);
   for (unsigned i = 0; i < preparing; ++i) s->threads_.emplace_back([s] { s->prepare_calls(s->to_prepare_); });
-  s->threads_.emplace_back([s] { s->prepare_calls(s->slow_); });
+  for (Queue* queue : {&s->slow_, &s->slow_, &s->slow_, &s->slow_, &s->long_})
+    s->threads_.emplace_back([s, queue] { s->prepare_calls(*queue); });
   return server;
 }
 
@@ -107,7 +107,7 @@ Server::~Server() {
   {
     const std::lock_guard held(prepare_mutex_);
     prepare_ends_ = true;
-    for (Queue* queue : {&to_prepare_, &slow_}) queue->changed.notify_all();
+    for (Queue* queue : {&to_prepare_, &slow_, &long_}) queue->changed.notify_all();
   }
   {
     const std::lock_guard held(answers_mutex_);
@@ -169,57 +169,84 @@ std::shared_ptr<Call> Server::call_of(uint64_t id) {
   return found == calls_.end() ? nullptr : found->second;
 }
 
-const RouteEntry* Server::find_route(Call& call, Fault& fault) const {
-  for (const RouteEntry& r : route_entries()) {
-    const std::string_view path = r.path;
-    if (r.flags & RouteEntry::kBelow ? !call.path.starts_with(path) || call.path == path : call.path != path) continue;
-    const bool get = std::string_view(r.method) == "GET";
-    if (call.method == r.method || (call.method == "HEAD" && get)) return &r;
-    call.allowed += (call.allowed.empty() ? "" : ", ") + std::string(get ? "GET, HEAD" : r.method);
+const RouteEntry* Server::find_route(Call& call, Refusal& refusal) const {
+  const std::string plain = plain_path(call.path);
+  for (const std::string& path : {plain, "/v1" + plain}) {
+    for (const RouteEntry& r : route_entries()) {
+      if (r.flags & RouteEntry::kBelow ? !path.starts_with(r.path) : path != r.path) continue;
+      const bool get = std::string_view(r.method) == "GET";
+      if (call.method == r.method || (call.method == "HEAD" && get)) {
+        call.path = path;
+        return &r;
+      }
+      call.allowed += (call.allowed.empty() ? "" : ", ") + std::string(get ? "GET, HEAD" : r.method);
+    }
+    if (call.allowed.empty()) continue;
+    refusal = {Kind::kMethod, "", "this path takes " + call.allowed};
+    return nullptr;
   }
-  fault = call.allowed.empty() ? serve::fault(404, "there is no such path")
-                               : serve::fault(405, "this path takes " + call.allowed, "method_not_allowed");
+  refusal = {Kind::kNoPath, "",
+             "there is no path " + one_line(call.path.substr(0, 100)) + "; the nearest is " + nearest_route(plain) +
+                 ", and GET /openapi.json has all"};
   return nullptr;
 }
 
-std::optional<Fault> Server::refuse(Call& call, const Head& head, bool& answered) {
-  const bool by_unix = head.peer().empty();
-  const std::string host(head.header("host"));
-  if (!by_unix && !is_own_host(host, options_.allowed_hosts))
-    return fault(421, "this server does not go by that name in Host; --allowed-host adds it");
+OrRefusal<bool> Server::check_origin(Call& call, const Head& head) {
   const std::string origin(head.header("origin"));
-  if (!origin.empty()) {
-    const bool allowed = is_allowed_origin(origin, options_.cors);
-    if (!allowed && !is_own_origin(origin, host))
-      return fault(403, "pages of this Origin may not ask here; --cors allows one");
-    if (allowed) call.origin = origin;
-    if (call.method == "OPTIONS" && !head.header("access-control-request-method").empty()) {
-      answered = true;
-      const std::string wanted(head.header("access-control-request-headers"));
-      respond_text(
-          call, 204, "", "",
-          {{"access-control-allow-methods", "GET, POST"},
-           {"access-control-allow-headers", wanted.empty() ? "authorization, content-type, x-api-key" : wanted},
-           {"access-control-max-age", "600"}});
-      return std::nullopt;
-    }
+  if (origin.empty()) return false;
+  const bool allowed = is_allowed_origin(origin, options_.cors);
+  if (!allowed && !is_own_origin(origin, head.header("host")))
+    return Refusal{Kind::kForbidden, "", "pages of this Origin may not ask here; --cors allows one"};
+  if (allowed) call.origin = origin;
+  if (call.method != "OPTIONS" || head.header("access-control-request-method").empty()) return false;
+  const std::string wanted(head.header("access-control-request-headers"));
+  respond_text(
+      call, 204, "", "",
+      {{"access-control-allow-methods", "GET, POST"},
+       {"access-control-allow-headers", wanted.empty() ? "authorization, content-type, x-api-key, api-key" : wanted},
+       {"access-control-max-age", "600"}});
+  return true;
+}
+
+std::optional<Refusal> Server::check_key(Call& call, const Head& head) const {
+  bool shown = false;
+  for (const std::string_view key :
+       {bearer_of(head.header("authorization")), head.header("x-api-key"), head.header("api-key")}) {
+    if (key.empty()) continue;
+    shown = true;
+    const std::optional<KeyHolder> holder = keys_.holder_of(key);
+    if (!holder) continue;
+    call.key = holder->name;
+    call.client = "key:" + holder->name;
+    call.most_priority = holder->most_priority;
+    if (!options_.share_prefixes) call.salt = holder->salt;
+    return std::nullopt;
   }
-  Fault none;
+  return Refusal{Kind::kKey, "", shown ? "this key is not known" : "a key is wanted"};
+}
+
+std::optional<Refusal> Server::refuse(Call& call, const Head& head, bool& answered) {
+  const bool by_unix = head.peer().empty(), keys = keys_.any();
+  // Where there are keys the name does not matter: a page that was led here by its name server has none.
+  if (!by_unix && !keys && !is_own_host(head.header("host"), options_.allowed_hosts))
+    return Refusal{Kind::kHost, "", "this server does not go by that name in Host; --allowed-host adds it"};
+  const OrRefusal<bool> origin = check_origin(call, head);
+  if (const Refusal* f = std::get_if<Refusal>(&origin)) return *f;
+  answered = std::get<bool>(origin);
+  if (answered) return std::nullopt;
+  Refusal none;
   const RouteEntry* route = find_route(call, none);
   const bool open = route && route->flags & RouteEntry::kOpen;
-  if (keys_.any() && !open) {
-    const std::string_view key = key_of(head.header("authorization"), head.header("x-api-key"));
-    const std::optional<std::string> name = keys_.name_of(key);
-    if (!name) return fault(401, key.empty() ? "a key is wanted" : "this key is not known", "invalid_api_key");
-    call.key = *name;
-    call.client = "key:" + *name;
-  }
+  if (keys && !open)
+    if (std::optional<Refusal> unknown = check_key(call, head)) return unknown;
   if (!route) return none;
   call.route = route;
-  if (route->flags & RouteEntry::kDebug && !keys_.any() && !by_unix && !is_loopback(std::string(head.peer())))
-    return fault(403, "without keys this path answers on the machine itself only");
-  if (stopping_ && !open) return fault(503, "the server is stopping", "stopping");
-  if (!loaded_ && route->flags & RouteEntry::kLoaded) return fault(503, "the models are being loaded", "loading");
+  if (head.full() && !(route->flags & RouteEntry::kSpare))
+    return Refusal{Kind::kBusy, "", "as many connections have a request as may (connections)"};
+  if (route->flags & RouteEntry::kDebug && !keys && !by_unix && !is_loopback(std::string(head.peer())))
+    return Refusal{Kind::kForbidden, "", "without keys this path answers on the machine itself only"};
+  if (stopping_ && !open) return kStopping;
+  if (!loaded_ && route->flags & RouteEntry::kLoaded) return Refusal{Kind::kLoading, "", "the models are being loaded"};
   return std::nullopt;
 }
 
@@ -229,7 +256,9 @@ bool Server::on_head(uint64_t id, const Head& head, HttpFault broken) {
   call->method = head.method();
   call->path = head.path();
   call->query = head.query();
-  call->client = "connection:" + std::to_string(head.connection());
+  // Behind a proxy on this machine all have one address.
+  const std::string peer(head.peer());
+  call->client = peer.empty() || is_loopback(peer) ? "connection:" + std::to_string(head.connection()) : "peer:" + peer;
   const std::string_view wanted = head.header("x-request-id");
   call->request_id = is_request_id(wanted) ? std::string(wanted) : new_request_id();
   {
@@ -242,9 +271,9 @@ bool Server::on_head(uint64_t id, const Head& head, HttpFault broken) {
   }
   try {
     bool answered = false;
-    std::optional<Fault> refused;
+    std::optional<Refusal> refused;
     if (broken.status != 0)
-      refused = fault(broken.status, std::string(broken.reason));
+      refused = broken_http(broken);
     else
       refused = refuse(*call, head, answered);
     if (refused) refuse_call(*call, *refused);
@@ -259,7 +288,7 @@ bool Server::on_head(uint64_t id, const Head& head, HttpFault broken) {
 
 bool Server::to_be_prepared(const std::shared_ptr<Call>& call, std::string_view body) {
   call->body = body;
-  Queue& queue = call->route->flags & RouteEntry::kSlow ? slow_ : to_prepare_;
+  Queue& queue = body.size() > kLongBody ? long_ : call->route->flags & RouteEntry::kSlow ? slow_ : to_prepare_;
   const std::lock_guard held(prepare_mutex_);
   if (preparing_ >= options_.limits.preparing) return false;
   queue.calls.push_back(call);
@@ -274,14 +303,19 @@ void Server::on_request(uint64_t id, std::string_view body, HttpFault broken) {
   call->asked = true;
   try {
     if (broken.status != 0)
-      refuse_call(*call, fault(broken.status, std::string(broken.reason)));
+      refuse_call(*call, broken_http(broken));
+    else if (std::string_view(call->route->method) == "POST" && is_blank(body))
+      refuse_call(*call, {Kind::kEmpty, "",
+                          body.empty() ? "the body is empty: the request came without one"
+                                       : "the body is empty: there is white space alone in it"});
     else if (call->route->flags & RouteEntry::kAtOnce)
       (this->*call->route->serve)(*call);
     else if (to_be_prepared(call, body))
       return;
     else
-      refuse_call(*call, fault(503, "too many requests wait", "busy"));
+      refuse_call(*call, {Kind::kBusy, "", "too many requests are being read (preparing)"});
     call->prepared = true;
+    wake(*call);
   } catch (...) {
     note_lost(*call);
     call->prepared = true;
@@ -305,7 +339,10 @@ std::string Server::on_broken(int status) {
 
 void Server::on_gone(uint64_t id) noexcept {
   const std::shared_ptr<Call> call = call_of(id);
-  if (call && call->route && call->route->flags & RouteEntry::kLong) http_->abort(id);
+  if (!call || !call->route || !(call->route->flags & RouteEntry::kLong)) return;
+  call->gone_at = Clock::now();
+  call->gone = true;
+  if (call->prepared) leave(*call);  // else whoever prepares it does
 }
 
 void Server::on_over(uint64_t id, bool whole) noexcept {
@@ -336,6 +373,7 @@ void Server::prepare_calls(Queue& queue) {
       queue.calls.pop_front();
     }
     bool done = call->over;
+    const StopOfThread stop(&call->over);  // tokenizers end when nobody waits any more
     for_call(*call, [&] {
       if (!done) (this->*call->route->serve)(*call);
       done = true;
@@ -343,6 +381,7 @@ void Server::prepare_calls(Queue& queue) {
     if (!done) call->answering.reset();  // cancels
     call->body = {};
     call->prepared = true;
+    if (call->gone) leave(*call);
     wake(*call);
     const std::lock_guard held(prepare_mutex_);
     --preparing_;
@@ -358,10 +397,16 @@ void Server::for_call(Call& call, const Work& work) noexcept {
   const bool begun = call.status != 0;
   note_lost(call);
   try {
-    if (!begun) return refuse_call(call, fault(500, "an error of the server, or it has no memory"));
+    if (!begun) return refuse_call(call, {Kind::kServer, "", "an error of the server, or it has no memory"});
   } catch (...) {
   }
   http_->abort(call.id);
+}
+
+// A client that went resets the connection when something comes, which ends the exchange; one that reads on does not.
+// Before an answer in one piece nothing can be sent: it is given up when it takes long (tick).
+void Server::leave(Call& call) noexcept {
+  if (call.streams) http_->write(call.id, kComment);
 }
 
 // Whether a request of this model has to wait, and as many wait as may.
@@ -373,44 +418,46 @@ bool Server::is_busy(const Hosted& hosted) {
   return own.waiting >= own.room() && all >= options_.queue;
 }
 
-MediaFiles Server::files_of(const Call& call) {
-  return MediaFiles(options_.media_path, [this, id = call.id](int64_t bytes) { return http_->take(id, bytes); });
-}
-
-std::optional<Fault> Server::take_media(Call& call, const Json& body, MediaFiles& files) {
-  const OrFault<int64_t> media = bytes_of_media(body, options_.limits, files);
-  if (const Fault* f = std::get_if<Fault>(&media)) return *f;
-  if (http_->take(call.id, std::get<int64_t>(media))) return std::nullopt;
-  return overloaded("no memory is left now for what the images and sounds become");
-}
-
 void Server::complete(Call& call, Route route) {
-  const auto refused = [&](const Fault& fault) { refuse_call(call, fault); };
-  OrFault<Json> body = parse_body(call.body);
-  if (const Fault* f = std::get_if<Fault>(&body)) return refused(*f);
-  if (const std::optional<Fault> f = beyond_limits(std::get<Json>(body), options_.limits)) return refused(*f);
-  OrFault<std::string> name = model_of(std::get<Json>(body));
-  if (const Fault* f = std::get_if<Fault>(&name)) return refused(*f);
+  const auto refused = [&](const Refusal& refusal) { refuse_call(call, refusal); };
+  OrRefusal<Json> body =
+      parse_body(call.body, nullptr, [&](std::string_view key) { return has_no_effect(route, key); });
+  if (const Refusal* f = std::get_if<Refusal>(&body)) return refused(*f);
+  if (const std::optional<Refusal> f = beyond_limits(std::get<Json>(body), options_.limits)) return refused(*f);
+  OrRefusal<std::string> name = model_of(std::get<Json>(body));
+  if (const Refusal* f = std::get_if<Refusal>(&name)) return refused(*f);
   // Token ids in place of messages need no chat template.
   const Json ids = std::get<Json>(body).value("prompt_token_ids", Json());
   const bool templated = route == Route::kChat && ids.is_null();
-  OrFault<Hosted*> found =
+  OrRefusal<Hosted*> found =
       models_.find(std::get<std::string>(name), templated ? HostedModels::Use::kChat : HostedModels::Use::kGenerate);
-  if (const Fault* f = std::get_if<Fault>(&found)) return refused(*f);
+  if (const Refusal* f = std::get_if<Refusal>(&found)) return refused(*f);
   Hosted& hosted = *std::get<Hosted*>(found);
   call.model = hosted.name;
-  if (is_busy(hosted)) return refused(fault(503, "too many requests wait", "busy"));
+  if (is_busy(hosted)) return refused({Kind::kBusy, "", "too many requests wait (--queue)"});
   MediaFiles files = files_of(call);
-  if (const std::optional<Fault> f = take_media(call, std::get<Json>(body), files)) return refused(*f);
-  OrFault<Asked> asked = read_body(route, std::get<Json>(body), *hosted.model, {&files});
-  if (const Fault* f = std::get_if<Fault>(&asked)) return refused(*f);
+  if (const std::optional<Refusal> f = take_media(call, std::get<Json>(body), files)) return refused(*f);
+  if (const std::optional<Refusal> f = take_texts(call, std::get<Json>(body), hosted)) return refused(*f);
+  OrRefusal<Asked> asked = read_body(route, std::get<Json>(body), *hosted.model, {&files, options_.strict});
+  if (const Refusal* f = std::get_if<Refusal>(&asked)) return refused(*f);
   const int64_t most = options_.queue + std::min(options_.max_running, impl_of(*hosted.model).rows());
-  if (const std::optional<Fault> f = too_many_prompts(std::get<Asked>(asked), most, "here (--max-running, --queue)"))
+  if (const std::optional<Refusal> f = too_many_prompts(std::get<Asked>(asked), most, "here (--max-running, --queue)"))
     return refused(*f);
-  for (Request& r : std::get<Asked>(asked).requests) r.options.prefix_cache = options_.prefix_cache;
-  OrFault<std::unique_ptr<Answering>> answering =
+  const Served& served = impl_of(*hosted.model);
+  bool lowered = false;
+  for (Request& r : std::get<Asked>(asked).requests) {
+    r.options.prefix_cache = options_.prefix_cache;
+    r.salt = call.salt;
+    lowered = lowered || r.priority > call.most_priority;
+    r.priority = std::min(r.priority, call.most_priority);
+    if (served.draft && r.options.beams.value_or(1) == 1 && served.rows_of_one() > kDraftTokens)
+      r.options.draft_tokens = kDraftTokens;
+  }
+  if (lowered) std::get<Asked>(asked).ignored.add("priority");
+  call.ignored = std::get<Asked>(asked).ignored;
+  OrRefusal<std::unique_ptr<Answering>> answering =
       Answering::begin(*this, call, *hosted.model, std::move(std::get<Asked>(asked)));
-  if (const Fault* f = std::get_if<Fault>(&answering)) return refused(*f);
+  if (const Refusal* f = std::get_if<Refusal>(&answering)) return refused(*f);
   call.answering = std::move(std::get<std::unique_ptr<Answering>>(answering));
   call.answering->follow();
 }
@@ -459,8 +506,7 @@ void Server::advance_calls() {
     }
     if (cutting_ && !cut) {
       cut = true;
-      for (const auto& [id, call] : active_)
-        for_call(*call, [&, c = call.get()] { c->answering->fail(fault(503, "the server is stopping", "stopping")); });
+      for (const auto& [id, call] : active_) for_call(*call, [&, c = call.get()] { c->answering->fail(kStopping); });
     }
     if (stopping_) {
       for (const auto& [id, call] : watching_) http_->end(id);
@@ -487,15 +533,17 @@ void Server::advance(Call& call) {
   }
   if (!call.answering) return;
   active_.emplace(call.id, call.shared_from_this());
-  if (cutting_) call.answering->fail(fault(503, "the server is stopping", "stopping"));
+  if (cutting_) call.answering->fail(kStopping);
   call.answering->advance();
 }
 
 void Server::tick() {
   const auto patience = std::chrono::seconds(options_.limits.ping_seconds);
-  for (const auto& [id, call] : active_)
+  for (const auto& [id, call] : active_) {
+    if (!call->streams && call->is_left()) http_->abort(id);
     if (const auto since = call->answering->silent_since(); since && Clock::now() - *since > patience)
       call->answering->ping();
+  }
   if (watching_.empty()) return;
   const std::string event = slots_event();
   if (event.empty() || event == shown_slots_) return;
@@ -546,7 +594,7 @@ std::string Server::line_of(const Call& call) const {
   std::snprintf(tail, sizeof(tail), ".%03dZ", static_cast<int>(ms));
   const auto rounded = [](double value) { return std::round(value * 10) / 10; };
   const std::pair<const char*, Json> fields[] = {
-      // no object: see text_of_fault
+      // no object: see text_of
       {"time", std::string(time) + tail},
       {"id", call.request_id},
       {"key", call.key},
@@ -579,10 +627,11 @@ std::string Server::line_of(const Call& call) const {
 
 Headers Server::headers_of(const Call& call, const char* type) const {
   Headers headers{{"x-request-id", call.request_id}};
+  if (call.ignored.any()) headers.emplace_back("x-situ-ignored", call.ignored.header());
   if (*type) headers.emplace_back("content-type", type);
   if (!call.origin.empty()) {
     headers.emplace_back("access-control-allow-origin", call.origin);
-    headers.emplace_back("access-control-expose-headers", "x-request-id");
+    headers.emplace_back("access-control-expose-headers", "x-request-id, x-situ-ignored, retry-after");
     headers.emplace_back("vary", "origin");
   }
   return headers;
@@ -598,21 +647,22 @@ void Server::respond(Call& call, int status, const Json& body) { respond_json(ca
 
 void Server::respond_json(Call& call, int status, std::string_view body) {
   Headers more;
-  if (status == 503) more.emplace_back("retry-after", kRetrySeconds);
+  if (status == 429 || status == 503) more.emplace_back("retry-after", kRetrySeconds);
   if (status == 405) more.emplace_back("allow", call.allowed);
   if (status == 401) more.emplace_back("www-authenticate", "Bearer");
   respond_text(call, status, kJson, body, std::move(more));
 }
 
-void Server::refuse_call(Call& call, const Fault& fault) {
+void Server::refuse_call(Call& call, const Refusal& refusal) {
   if (call.finish.empty()) call.finish = "refused";
-  respond_json(call, fault.status, text_of_fault(fault));
+  respond_json(call, words_of(refusal).status, text_of(refusal));
 }
 
 bool Server::begin_events(Call& call) {
   Headers headers = headers_of(call, "text/event-stream");
   headers.emplace_back("cache-control", "no-cache");
   headers.emplace_back("x-accel-buffering", "no");
+  call.streams = true;
   const bool begun = http_->begin(call.id, 200, headers);
   if (begun) call.status = 200;
   return begun;

@@ -24,16 +24,20 @@
 
 namespace situ::serve {
 
+inline constexpr size_t kLongBody = 256 << 10;  // bytes, from which on others do not wait for it
+
 struct ServeOptions {
-  std::string host = "127.0.0.1";
+  std::string host;         // "": 127.0.0.1 and ::1
   std::optional<int> port;  // none: 8080, where there is no Unix socket
   std::string unix_path, api_key_file, media_path;
   std::vector<std::string> allowed_hosts, cors;
-  int64_t max_running = 64, queue = 128;
+  int64_t max_running = 64, queue = 1000;
   int64_t media_memory = int64_t{1} << 30;  // bytes of bodies that are being read and answered
   int64_t memory = 0;                       // of all models, as LoadOptions::memory of one
   bool json_log = false, insecure = false;
+  bool strict = false;                               // names that no body knows are refused
   PrefixReuse prefix_cache = PrefixReuse::kPrompts;  // of all requests
+  bool share_prefixes = false;                       // between keys
   Limits limits;
   std::function<void(const std::string&)> log;  // a line a request; by one thread
   // The page of /debug/placement.
@@ -79,14 +83,18 @@ class Server final : HttpHandler, Client {
   Result<std::vector<int>> listen();
 
   // -- the thread of HTTP
-  bool on_head(uint64_t id, const Head& head, HttpFault fault) override;
-  void on_request(uint64_t id, std::string_view body, HttpFault fault) override;
+  bool on_head(uint64_t id, const Head& head, HttpFault refusal) override;
+  void on_request(uint64_t id, std::string_view body, HttpFault refusal) override;
   std::string on_broken(int status) override;
   void on_gone(uint64_t id) noexcept override;
   void on_over(uint64_t id, bool whole) noexcept override;
   // Why the call is refused before its body is read; or it was answered by `answered`.
-  std::optional<Fault> refuse(Call& call, const Head& head, bool& answered);
-  const RouteEntry* find_route(Call& call, Fault& fault) const;
+  std::optional<Refusal> refuse(Call& call, const Head& head, bool& answered);
+  const RouteEntry* find_route(Call& call, Refusal& refusal) const;
+  // Who asks, where keys are wanted: of the call, by its headers. Refusal: no key, or none that is known.
+  std::optional<Refusal> check_key(Call& call, const Head& head) const;
+  // An answer to a page of another origin, or to what a browser asks before it; true: it was that. Refusal: it may not.
+  OrRefusal<bool> check_origin(Call& call, const Head& head);
   // False: as many wait as may.
   bool to_be_prepared(const std::shared_ptr<Call>& call, std::string_view body);
   std::shared_ptr<Call> call_of(uint64_t id);
@@ -102,7 +110,9 @@ class Server final : HttpHandler, Client {
   // Memory for what images and sounds of a body become; why there is none.
   // That the call's body names, with memory of its own.
   MediaFiles files_of(const Call& call);
-  std::optional<Fault> take_media(Call& call, const Json& body, MediaFiles& files);
+  std::optional<Refusal> take_media(Call& call, const Json& body, MediaFiles& files);
+  // The same for the tokens of its texts.
+  std::optional<Refusal> take_texts(Call& call, const Json& body, const Hosted& hosted);
   // A small body with its model; null: it was refused.
   Hosted* small_call(Call& call, Json& body, HostedModels::Use use);
 
@@ -116,6 +126,8 @@ class Server final : HttpHandler, Client {
   std::string slots_event();
 
   // -- any thread
+  // The client of a call that is prepared sends no more.
+  void leave(Call& call) noexcept;
   // What `work` does for a call, which is lost where it throws.
   template <typename Work>
   void for_call(Call& call, const Work& work) noexcept;
@@ -123,7 +135,9 @@ class Server final : HttpHandler, Client {
   void respond(Call& call, int status, const Json& body) override;
   void respond_json(Call& call, int status, std::string_view body);
   void respond_text(Call& call, int status, const char* type, std::string_view text, Headers more = {});
-  void refuse_call(Call& call, const Fault& fault);
+  // The answer of a small body, with the names that were ignored.
+  void respond_small(Call& call, Json body);
+  void refuse_call(Call& call, const Refusal& refusal);
   bool begin_events(Call& call) override;
   bool send(Call& call, std::string_view bytes) override;
   void end(Call& call) override { http_->end(call.id); }
@@ -141,7 +155,7 @@ class Server final : HttpHandler, Client {
   std::map<uint64_t, std::shared_ptr<Call>> calls_;
 
   std::mutex prepare_mutex_;
-  Queue to_prepare_, slow_;
+  Queue to_prepare_, slow_, long_;
   int64_t preparing_ = 0;
   bool prepare_ends_ = false;
 

@@ -33,6 +33,7 @@ typedef struct {
   situ_http_text method, path, query; /* as they were sent: escapes are not resolved */
   situ_http_text peer;                /* IP address; empty: a Unix socket */
   uint64_t connection;
+  bool full; /* all connections but `spare` are at work already: what is not to be answered then is refused by `head` */
   const situ_http_header* headers;
   size_t header_count;
 } situ_http_head;
@@ -42,13 +43,14 @@ typedef struct {
   /* status: 0, or what has to be answered to this head, with the reason. 1: the body is wanted; 0: it is not read, and
    * the answer comes; -1: it fails, and 500 is answered where nothing is yet. */
   int (*head)(void* context, uint64_t id, const situ_http_head* head, int status, situ_http_text reason);
-  /* status: 0, or what has to be answered, with the reason: 408, 413, 503. False: as -1 of a head. */
+  /* status: 0, or what has to be answered, with the reason: 408, 413, 429. False: as -1 of a head. */
   bool (*request)(void* context, uint64_t id, situ_http_text body, int status, situ_http_text reason);
   /* A head that cannot be read was answered with this status; no exchange begins. Writes the request's id, which the
    * answer gets, and returns its bytes; 0: it has none. */
   size_t (*broken)(void* context, int status, char id[64]);
-  /* The client sends no more: it went, or closed its side only, which cannot be told apart. It gets its answer unless
-   * situ_http_abort is called. At most once an exchange, while it is not over. */
+  /* The client sends no more: it went, or closed its side only, which cannot be told apart until something is written:
+   * a client that went resets the connection, which ends the exchange. It gets its answer unless situ_http_abort is
+   * called. At most once an exchange, while it is not over. */
   void (*gone)(void* context, uint64_t id);
   /* whole: the answer was written to its end. */
   void (*over)(void* context, uint64_t id, bool whole);
@@ -59,8 +61,11 @@ typedef struct {
   size_t body_bytes;            /* of one request */
   size_t bodies_bytes;          /* of all that are not over, with what situ_http_take took */
   size_t connections;           /* beyond them the oldest without a request is closed, else new ones wait */
-  uint32_t header_ms, body_ms;  /* the first is also how long a connection may be idle */
-  uint32_t write_ms;            /* that a client takes no byte of an answer */
+  size_t spare;                 /* of these: when all others are at work, heads are told so */
+  uint32_t header_ms, idle_ms;  /* for a head; that a connection is silent between two requests */
+  uint32_t body_ms;
+  uint32_t write_ms;   /* while bytes wait for a client, it takes one of them in such a time, ... */
+  uint64_t write_rate; /* ... and so many for each second of it */
 } situ_http_limits;
 
 typedef struct {

@@ -16,11 +16,14 @@ struct SmallBody {
 std::span<const SmallBody> small_bodies();
 // Null: the path has none.
 const SmallBody* small_body(std::string_view path);
-// Fields that the body does not know, or refuses.
-std::optional<Fault> unknown_field(const SmallBody& known, const Json& body);
+bool has_field(const SmallBody& known, std::string_view name);
+// Puts the names that the body does not know to the ignored ones. Refusal: a value that is refused; a name that is not
+// known, where the rules are strict.
+std::optional<Refusal> check_fields(const SmallBody& known, const Json& body, bool strict, Ignored& ignored);
 
-// Throw a Fault that names the field.
-[[noreturn]] void refuse_field(const std::string& name, const std::string& why);
+// Throw a Refusal that names the field.
+[[noreturn]] void refuse_field(const std::string& name, const std::string& why,
+                               Refusal::Kind kind = Refusal::Kind::kInvalid);
 // null and absent: `otherwise`.
 bool flag_of(const Json& body, const char* name, bool otherwise);
 std::string text_of(const Json& body, const char* name);

@@ -104,15 +104,26 @@ Result<SpeechModel::Features> SpeechModel::features(std::span<const float> sampl
   });
 }
 
-Result<SpeechStream> SpeechModel::start(const std::string& path, const SpeechOptions& options) {
+// `open`: with the rate of the model.
+template <typename Open>
+Result<SpeechStream> SpeechModel::start_reader(const Open& open, const SpeechOptions& options) {
   return or_out_of_memory([&]() -> Result<SpeechStream> {
     SITU_RETURN_IF_ERROR(SpeechStream::Impl::check(*impl_, options));
-    Result<AudioReader> reader = AudioReader::open(path, impl_->mel.config().rate);
+    Result<AudioReader> reader = open(impl_->mel.config().rate);
     if (!reader.is_ok()) return reader.status();
     auto stream = std::make_unique<SpeechStream::Impl>(*impl_, options);
     SITU_RETURN_IF_ERROR(stream->begin(std::move(*reader)));
     return SpeechStream(std::move(stream));
   });
+}
+
+Result<SpeechStream> SpeechModel::start(const std::string& path, const SpeechOptions& options) {
+  return start_reader([&](int rate) { return AudioReader::open(path, rate); }, options);
+}
+
+Result<SpeechStream> SpeechModel::start(std::span<const std::byte> file, const std::string& name,
+                                        const SpeechOptions& options) {
+  return start_reader([&](int rate) { return AudioReader::open_memory(file, name, rate); }, options);
 }
 
 Result<SpeechStream> SpeechModel::start(std::span<const float> samples, const SpeechOptions& options) {

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/lfs_pointer.h"
+#include "base/text_encoding.h"
 
 namespace situ {
 namespace {
@@ -99,8 +100,9 @@ static Result<Json> read_json(const fs::path& file) {
   errno = 0;
   std::ifstream in(file, std::ios::binary);
   if (!in) return Status::error(start + std::strerror(errno));
-  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   if (is_lfs_pointer(text)) return lfs_pointer_error(file);
+  SITU_RETURN_IF_ERROR(to_plain_utf8(file.string(), &text));
   return parse_json(text, file.string());
 }
 

@@ -19,7 +19,8 @@ Status check_json(std::string_view text, const std::string& name, int64_t most_k
 // beside a few copies of it.
 Result<nlohmann::json> parse_json(const std::string& text, const std::string& name);
 
-// Error: as above; the file cannot be read, has more than 32 MiB, or holds something else than an object.
+// A byte order mark at the beginning is left out. Error: as above; the file cannot be read, is no UTF-8 (UTF-16, gzip:
+// the message names the encoding), has more than 32 MiB, or holds something else than an object.
 Result<nlohmann::json> read_json_object(const std::filesystem::path& file);
 
 // The same of a file that holds an array.

@@ -25,14 +25,14 @@ class JsonTokenizer : public TokenizerModel {
   explicit JsonTokenizer(situ_text_tokenizer* handle, SlowTokenizer slow = {})
       : handle_(handle), slow_(std::move(slow)) {}
 
-  Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens, char32_t mark,
+  Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens, char32_t mark, int64_t most,
                                       const Stop& stop) const override {
     const std::string spaced = with_space(text);
     Ids ids;
     OwnedText error;
     const situ_text_stop when = stop.for_call();
-    if (situ_text_encode(handle_.get(), spaced.data(), spaced.size(), add_special_tokens, mark, &when, &ids,
-                         error.get()) != 0)
+    if (situ_text_encode(handle_.get(), spaced.data(), spaced.size(), add_special_tokens, mark,
+                         static_cast<size_t>(most), &when, &ids, error.get()) != 0)
       return stop.status(error);
     std::vector<int64_t> result(ids.data, ids.data + ids.size);
     SITU_RETURN_IF_ERROR(check_spelled(result, spaced));
@@ -110,6 +110,9 @@ class JsonTokenizer : public TokenizerModel {
 
   int64_t vocab_size() const override {
     return static_cast<int64_t>(situ_text_vocab_size(handle_.get())) - (slow_.nothing >= 0 ? 1 : 0);
+  }
+  int64_t longest_token() const override {
+    return slow_.nothing < 0 ? static_cast<int64_t>(situ_text_longest_token(handle_.get())) : 0;
   }
   const situ_text_tokenizer* handle() const override { return handle_.get(); }
 

@@ -14,11 +14,12 @@ inline std::string utf8_of(char32_t mark) {
 
 // `mark` 0: the same text.
 inline std::string without_mark(std::string_view text, char32_t mark) {
-  std::string left(text);
+  if (mark == 0) return std::string(text);
   const std::string bytes = utf8_of(mark);
-  if (mark != 0)
-    for (size_t at = 0; (at = left.find(bytes, at)) != std::string::npos;) left.erase(at, bytes.size());
-  return left;
+  std::string left;
+  for (size_t at = 0; (at = text.find(bytes)) != std::string_view::npos; text.remove_prefix(at + bytes.size()))
+    left += text.substr(0, at);
+  return left += text;
 }
 
 }  // namespace situ

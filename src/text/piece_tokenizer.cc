@@ -83,7 +83,7 @@ class PieceTokenizer : public TokenizerModel {
   }
 
   // The text's own ids, and the end token: a language's tokens are the caller's.
-  Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens, char32_t mark,
+  Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens, char32_t mark, int64_t most,
                                       const Stop&) const override {
     std::vector<int64_t> ids;
     size_t begin = 0;
@@ -96,7 +96,7 @@ class PieceTokenizer : public TokenizerModel {
       }
       SITU_RETURN_IF_ERROR(encode_plain(without_mark(text.substr(begin, at - begin), mark), strip_left,
                                         found && found->token.lstrip, ids));
-      if (!found) break;
+      if (!found || (most > 0 && std::ssize(ids) > most)) break;
       ids.push_back(found->id);
       strip_left = found->token.rstrip;
       begin = at += found->token.text.size();

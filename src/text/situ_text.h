@@ -68,9 +68,13 @@ void situ_text_tokenizer_free(situ_text_tokenizer* tokenizer);
 
 /* add_special_tokens: whether the file's post-processor adds its tokens (such as bos) around the text's own ids. Time
  * (3 s of CPU and 20 us a byte) and memory are bounded as above, also within one search of a regular expression.
- * mark: a character that is left out of the text once added tokens were looked for; 0: none is. */
+ * mark: a character that is left out of the text once added tokens were looked for; 0: none is.
+ * most: where the text has more ids than that, it is enough to give one more; 0: all are given. */
 int situ_text_encode(const situ_text_tokenizer* tokenizer, const char* text, size_t text_size, bool add_special_tokens,
-                     uint32_t mark, const situ_text_stop* stop, situ_text_ids* out, situ_text_string* error);
+                     uint32_t mark, size_t most, const situ_text_stop* stop, situ_text_ids* out,
+                     situ_text_string* error);
+/* How many bytes of a text one id stands for at most; 0: it is not known. */
+size_t situ_text_longest_token(const situ_text_tokenizer* tokenizer);
 
 /* The text with `mark` behind the first character of every special token in it: encoded with this mark they are not
  * looked for, and nothing else changes. A special token of one character stays one. */

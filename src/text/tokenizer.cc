@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/lfs_pointer.h"
+#include "base/thread_flag.h"
 #include "text/language_tokens.h"
 #include "text/mark.h"
 #include "text/slow_tokenizer.h"
@@ -103,11 +104,11 @@ Status FolderTokenizer::resolve_ends() {
   return Status::ok();
 }
 
-Result<std::vector<int64_t>> FolderTokenizer::encode(std::string_view text, bool add_special_tokens,
-                                                     char32_t mark) const {
-  const Stop when(interrupt_->load());
-  if (!add_special_tokens || !ends_) return model_->encode(text, add_special_tokens, mark, when);
-  Result<std::vector<int64_t>> ids = model_->encode(text, false, mark, when);
+Result<std::vector<int64_t>> FolderTokenizer::encode(std::string_view text, bool add_special_tokens, char32_t mark,
+                                                     int64_t most) const {
+  const Stop when(thread_flag_or(*interrupt_));
+  if (!add_special_tokens || !ends_) return model_->encode(text, add_special_tokens, mark, most, when);
+  Result<std::vector<int64_t>> ids = model_->encode(text, false, mark, most, when);
   if (!ids.is_ok()) return ids;
   ids->insert(ids->begin(), ends_->first.begin(), ends_->first.end());
   ids->insert(ids->end(), ends_->last.begin(), ends_->last.end());
@@ -115,11 +116,12 @@ Result<std::vector<int64_t>> FolderTokenizer::encode(std::string_view text, bool
 }
 
 Result<EncodedTexts> FolderTokenizer::encode_texts(std::span<const std::string_view> texts, int64_t most) const {
-  const Stop when(interrupt_->load());
+  const Stop when(thread_flag_or(*interrupt_));
   if (!ends_) return model_->encode_texts(texts, most, config_.cuts_left, when);
   std::vector<std::vector<int64_t>> plain;
+  const int64_t wanted = config_.cuts_left || texts.size() > 1 ? 0 : most;  // of a pair the longer text is cut first
   for (const std::string_view text : texts) {
-    Result<std::vector<int64_t>> ids = model_->encode(text, false, 0, when);
+    Result<std::vector<int64_t>> ids = model_->encode(text, false, 0, wanted, when);
     if (!ids.is_ok()) return ids.status();
     plain.push_back(std::move(*ids));
   }
@@ -128,11 +130,12 @@ Result<EncodedTexts> FolderTokenizer::encode_texts(std::span<const std::string_v
 
 Result<EncodedTexts> TokenizerModel::encode_texts(std::span<const std::string_view> texts, int64_t most, bool cut_left,
                                                   const Stop& stop) const {
-  const Result<std::vector<int64_t>> nothing = encode("", true, 0, stop);
+  const Result<std::vector<int64_t>> nothing = encode("", true, 0, 0, stop);
   if (!nothing.is_ok()) return nothing.status();
   std::vector<std::vector<int64_t>> plain;
+  const int64_t wanted = cut_left || texts.size() > 1 ? 0 : most;
   for (const std::string_view text : texts) {
-    Result<std::vector<int64_t>> ids = encode(text, false, 0, stop);
+    Result<std::vector<int64_t>> ids = encode(text, false, 0, wanted, stop);
     if (!ids.is_ok()) return ids.status();
     plain.push_back(std::move(*ids));
   }
@@ -172,13 +175,14 @@ Result<EncodedTexts> join_texts(std::vector<std::vector<int64_t>> texts, const T
   return joined;
 }
 
-Result<std::vector<int64_t>> FolderTokenizer::encode_plain(std::string_view text, bool add_special_tokens) const {
+Result<std::vector<int64_t>> FolderTokenizer::encode_plain(std::string_view text, bool add_special_tokens,
+                                                           int64_t most) const {
   const Result<char32_t> mark = free_mark(text);
   if (!mark.is_ok()) return mark.status();
   const Result<std::string> broken = break_special(text, *mark);
   if (!broken.is_ok()) return broken.status();
   const bool same = broken->size() == text.size();
-  return encode(same ? text : std::string_view(*broken), add_special_tokens, same ? 0 : *mark);
+  return encode(same ? text : std::string_view(*broken), add_special_tokens, same ? 0 : *mark, most);
 }
 
 // Noncharacters, which no text is meant to have, and normalizers leave alone.
@@ -193,7 +197,7 @@ Result<std::string> FolderTokenizer::break_special(std::string_view text, char32
 }
 
 Result<std::string> FolderTokenizer::decode(std::span<const int64_t> ids, bool skip_special_tokens) const {
-  const Stop when(interrupt_->load());
+  const Stop when(thread_flag_or(*interrupt_));
   return model_->decode(ids, skip_special_tokens, when);
 }
 

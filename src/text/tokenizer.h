@@ -33,17 +33,22 @@ class FolderTokenizer {
   // The file that a folder lacks to have a tokenizer; "": none.
   static std::string missing_file(const std::filesystem::path& folder);
 
-  // Calls that wait end with the error kInterrupted within milliseconds when the flag is true. Null: none. The flag
-  // must live as long as a call that began with it.
+  // Calls that wait end with the error kInterrupted within milliseconds when the flag is true; those of a thread with a
+  // flag of its own (base/thread_flag.h) follow that one. Null: none. The flag must live as long as a call that began
+  // with it.
   void interrupt_when(const std::atomic<bool>* flag) { interrupt_->store(flag); }
 
   // Errors: invalid UTF-8; a text that the model of tokenizer.json cannot express (no unknown token), or on which its
   // regular expression gives up or takes too long; a tokenizer.json whose rules could make far more of the text than it
   // has bytes.
-  // `mark`: a character that is left out of the text once special tokens were looked for in it; 0: none.
-  Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens, char32_t mark = 0) const;
+  // `mark`: a character that is left out of the text once special tokens were looked for in it; 0: none. `most`: of
+  // more ids than that at least one more is given, and the others may be left out; 0: all are given.
+  Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens, char32_t mark = 0,
+                                      int64_t most = 0) const;
   // The same, where the text of special tokens is text as any other.
-  Result<std::vector<int64_t>> encode_plain(std::string_view text, bool add_special_tokens) const;
+  Result<std::vector<int64_t>> encode_plain(std::string_view text, bool add_special_tokens, int64_t most = 0) const;
+  // How many bytes of a text one token stands for at most; 0: it is not known.
+  int64_t longest_token() const { return model_->longest_token(); }
   // Texts that become ordinary tokens beside others that do not, in one text: break_special() of the former, with a
   // mark that free_mark() finds, then encode() with it. A character that `text` does not have. Error: there is none.
   static Result<char32_t> free_mark(std::string_view text);
@@ -76,6 +81,9 @@ class FolderTokenizer {
 
   const TokenizerConfig& config() const { return config_; }
   bool has_chat_template() const { return !config_.chat_templates.empty(); }
+  // Whether a chat template of the folder has this name as a word of its code: a variable, or the key of a message,
+  // that it does not name changes nothing.
+  bool template_reads(std::string_view name) const;
 
   // The prompt for a conversation, a JSON array of messages. The result already holds the special tokens: encode it
   // with add_special_tokens false. `variables_json`: a JSON object with further names for the template, such as "tools"

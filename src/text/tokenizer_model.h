@@ -38,7 +38,7 @@ class TokenizerModel {
  public:
   virtual ~TokenizerModel() = default;
   virtual Result<std::vector<int64_t>> encode(std::string_view text, bool add_special_tokens, char32_t mark,
-                                              const Stop& stop) const = 0;
+                                              int64_t most, const Stop& stop) const = 0;
   // What FolderTokenizer::encode_texts is, with the model's own special tokens.
   virtual Result<EncodedTexts> encode_texts(std::span<const std::string_view> texts, int64_t most, bool cut_left,
                                             const Stop& stop) const;
@@ -52,6 +52,7 @@ class TokenizerModel {
   virtual bool is_special(int64_t id) const = 0;
   virtual bool is_left_out(int64_t id) const { return is_special(id); }
   virtual int64_t vocab_size() const = 0;
+  virtual int64_t longest_token() const { return 0; }
   // For grammars; null: there are none.
   virtual const situ_text_tokenizer* handle() const { return nullptr; }
 };

@@ -7,9 +7,11 @@ import base64
 import sys
 import time
 import unittest
+from typing import Literal
 
 import openai
 from prometheus_client.parser import text_string_to_metric_families
+from pydantic import BaseModel
 
 URL, IMAGES, *_ = [*sys.argv[1:], ""]
 MODEL = "smollm2-135m-instruct"
@@ -19,8 +21,13 @@ LONG = {**SHORT, "model": "endless", "max_tokens": 10**9}
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
 
 
+class Answer(BaseModel):
+    yes: bool
+    colour: Literal["red", "blue"]
+
+
 def client(**options):
-    return openai.OpenAI(base_url=URL + "/v1", api_key="none", max_retries=0, timeout=60, **options)
+    return openai.OpenAI(base_url=URL + "/v1", api_key="none", max_retries=0, timeout=600, **options)
 
 
 def metric(name):
@@ -34,7 +41,7 @@ class OpenAiTest(unittest.TestCase):
         self.addCleanup(self.client.close)
 
     def wait_until_free(self):
-        end = time.monotonic() + 60
+        end = time.monotonic() + 600
         while metric("situ_slots_used") or metric("situ_requests_running"):
             self.assertLess(time.monotonic(), end)
             time.sleep(0.01)
@@ -65,6 +72,45 @@ class OpenAiTest(unittest.TestCase):
         text = self.client.chat.completions.create(model=MODEL, messages=TURN, max_tokens=60, response_format=form).choices[0].message.content
         self.assertTrue(text.lstrip().startswith("{"), text)
 
+    def test_parsed(self):
+        """Objects of a class, whole and as they come."""
+        asked = {"model": MODEL, "messages": TURN, "max_tokens": 200, "response_format": Answer}
+        message = self.client.chat.completions.parse(**asked).choices[0].message
+        self.assertIsInstance(message.parsed, Answer)
+        self.assertIsNone(message.refusal)
+        with self.client.chat.completions.stream(**asked) as stream:
+            kinds = {event.type for event in stream}
+            self.assertEqual(stream.get_final_completion().choices[0].message.parsed, message.parsed)
+        self.assertLessEqual({"chunk", "content.delta", "content.done"}, kinds)
+
+    def test_logprobs_of_a_stream(self):
+        asked = {**SHORT, "logprobs": True, "top_logprobs": 2}
+        whole = self.client.chat.completions.create(**asked).choices[0].logprobs.content
+        streamed = [t for c in self.client.chat.completions.create(**asked, stream=True) for choice in c.choices if choice.logprobs for t in choice.logprobs.content or ()]
+        self.assertEqual([(t.token, t.bytes, t.logprob) for t in streamed], [(t.token, t.bytes, t.logprob) for t in whole])
+
+    def test_fields_without_effect(self):
+        """What clients send beside the question, at values that ask for nothing else, changes no answer."""
+        plain = self.client.chat.completions.create(**SHORT)
+        for fields in ({"parallel_tool_calls": True}, {"tools": [], "tool_choice": "none"}, {"modalities": ["text"]}, {"reasoning_effort": "low", "verbosity": "low"}, {"logprobs": False, "n": 1},
+                       {"store": False, "metadata": {"run": "1"}, "service_tier": "auto", "user": "me", "safety_identifier": "me", "prompt_cache_key": "me"},
+                       {"response_format": {"type": "text"}, "stop": None, "logit_bias": {}, "seed": None}, {"stream_options": None, "presence_penalty": 0, "frequency_penalty": 0.0}):
+            with self.subTest(fields):
+                answer = self.client.chat.completions.create(**SHORT, **fields)
+                self.assertEqual(answer.choices[0].message.content, plain.choices[0].message.content)
+        for fields in ({"best_of": 1}, {"suffix": ""}, {"logprobs": None, "echo": False}):
+            with self.subTest(fields):
+                self.assertEqual(self.client.completions.create(model=MODEL, prompt="a", max_tokens=4, **fields).choices[0].index, 0)
+
+    def test_unknown_fields(self):
+        """They are ignored and named."""
+        answer = self.client.chat.completions.create(**{**SHORT, "extra_body": {"ignore_eos": True, "colour": "red"}})
+        self.assertEqual(answer.situ["ignored"], ["colour"])
+        raw = self.client.chat.completions.with_raw_response.create(**{**SHORT, "stream": True, "extra_body": {"ignore_eos": True, "colour": "red"}})
+        self.assertEqual(raw.headers["x-situ-ignored"], "colour")
+        *_, last = raw.parse()
+        self.assertEqual(last.situ["ignored"], ["colour"])
+
     def test_completions_and_embeddings(self):
         answer = self.client.completions.create(model=MODEL, prompt=["a", "b"], max_tokens=4, extra_body={"ignore_eos": True})
         self.assertEqual(([c.index for c in answer.choices], answer.usage.completion_tokens), ([0, 1], 8))
@@ -74,6 +120,8 @@ class OpenAiTest(unittest.TestCase):
         plain = self.client.embeddings.create(model="encoder", input=["harbour", "quiet"], encoding_format="float").data
         for a, b in zip(packed, plain, strict=True):
             self.assertLess(max(abs(x - y) for x, y in zip(a.embedding, b.embedding, strict=True)), 1e-6)
+        sized = self.client.embeddings.create(model="encoder", input="harbour", dimensions=len(plain[0].embedding), user="me")
+        self.assertEqual(sized.data[0].embedding, packed[0].embedding)
 
     @unittest.skipUnless(IMAGES, "no model with images")
     def test_images(self):
@@ -88,6 +136,10 @@ class OpenAiTest(unittest.TestCase):
             with self.subTest(code=code), self.assertRaises(error) as caught:
                 create(**{**SHORT, **change})
             self.assertEqual((caught.exception.code, bool(caught.exception.request_id)), (code, True))
+            if code == "context_length_exceeded":
+                self.assertRegex(str(caught.exception), r"This model's maximum context length is \d+ tokens\. However, your prompt has \d+ tokens\.")
+        with self.assertRaises(openai.NotFoundError):
+            self.client.models.retrieve("other")
         with self.assertRaises(openai.BadRequestError):
             create(**SHORT, stream=True, temperature=-1)
 
@@ -99,7 +151,7 @@ class OpenAiTest(unittest.TestCase):
 
     def test_async(self):
         async def ask():
-            async with openai.AsyncOpenAI(base_url=URL + "/v1", api_key="none", max_retries=0, timeout=60) as client:
+            async with openai.AsyncOpenAI(base_url=URL + "/v1", api_key="none", max_retries=0, timeout=600) as client:
                 answers = await asyncio.gather(*(client.chat.completions.create(**SHORT) for _ in range(8)))
                 self.assertEqual(len({a.choices[0].message.content for a in answers}), 1)
                 pieces = [c async for c in await client.chat.completions.create(**SHORT, stream=True)]
@@ -121,7 +173,7 @@ class OpenAiTest(unittest.TestCase):
 
     def test_metrics(self):
         self.client.chat.completions.create(**SHORT)
-        end = time.monotonic() + 60
+        end = time.monotonic() + 600
         while not metric("situ_request_seconds_count"):
             self.assertLess(time.monotonic(), end)
         text = client()._client.get(URL + "/metrics").text

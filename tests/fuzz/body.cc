@@ -4,32 +4,36 @@
 #include "fuzz_input.h"
 #include "serve/body_limits.h"
 #include "serve/media_bytes.h"
+#include "serve/openai_errors.h"
 #include "serve/small_bodies.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace situ::serve;
-  const auto checked = [](const Fault& fault) {
-    EXPECT_EQ(fault.status, 400);
-    EXPECT_NE(fault.message, "");
-    EXPECT_EQ(fault.message.find('\n'), std::string::npos) << fault.message;
-    const std::string text = to_json(fault).dump(-1, ' ', false, Json::error_handler_t::replace);
+  const auto checked = [](const Refusal& refusal) {
+    EXPECT_EQ(words_of(refusal).status, 400);
+    EXPECT_NE(refusal.message, "");
+    EXPECT_EQ(refusal.message.find('\n'), std::string::npos) << refusal.message;
+    const std::string text = to_json(refusal).dump(-1, ' ', false, Json::error_handler_t::replace);
     EXPECT_TRUE(Json::accept(text)) << text;
   };
-  OrFault<Json> body = parse_body({reinterpret_cast<const char*>(data), size});
-  if (const Fault* fault = std::get_if<Fault>(&body)) return checked(*fault), 0;
+  OrRefusal<Json> body = parse_body({reinterpret_cast<const char*>(data), size});
+  if (const Refusal* refusal = std::get_if<Refusal>(&body)) return checked(*refusal), 0;
   const Json& json = std::get<Json>(body);
   EXPECT_TRUE(json.is_object());
-  const OrFault<std::string> name = model_of(json);
-  if (const Fault* fault = std::get_if<Fault>(&name)) checked(*fault);
+  const OrRefusal<std::string> name = model_of(json);
+  if (const Refusal* refusal = std::get_if<Refusal>(&name)) checked(*refusal);
   Limits limits;
   limits.image_pixels = limits.sound_seconds = 100;
-  if (const std::optional<Fault> fault = beyond_limits(json, limits)) return checked(*fault), 0;
-  for (const SmallBody& small : small_bodies())
-    if (const std::optional<Fault> fault = unknown_field(small, json)) checked(*fault);
+  if (const std::optional<Refusal> refusal = beyond_limits(json, limits)) return checked(*refusal), 0;
+  for (const SmallBody& small : small_bodies()) {
+    Ignored ignored;
+    if (const std::optional<Refusal> refusal = check_fields(small, json, false, ignored)) checked(*refusal);
+    EXPECT_EQ(ignored.header().find_first_of("\r\n"), std::string::npos);
+  }
   MediaFiles files;
-  const OrFault<int64_t> media = bytes_of_media(json, limits, files);
-  if (const Fault* fault = std::get_if<Fault>(&media))
-    checked(*fault);
+  const OrRefusal<int64_t> media = bytes_of_media(json, limits, files);
+  if (const Refusal* refusal = std::get_if<Refusal>(&media))
+    checked(*refusal);
   else
     EXPECT_GE(std::get<int64_t>(media), 0);
   return 0;

@@ -28,7 +28,7 @@ class Echo final : public HttpHandler {
     EXPECT_EQ(listen(listening, 16), 0);
     Limits limits;
     limits.body_bytes = 100;
-    limits.header_seconds = limits.body_seconds = limits.write_seconds = 1;
+    limits.header_seconds = limits.idle_seconds = limits.body_seconds = limits.write_seconds = 1;
     Result<std::unique_ptr<Http>> http = Http::start(*this, limits, 1000, {listening});
     EXPECT_TRUE(http.is_ok()) << http.status().message();
     http_ = std::move(*http);

@@ -18,8 +18,8 @@ SituError.
 """
 
 from situ import openai
-from situ._situ import Session, SituError, peak_rss_mib
-from situ.model import AsyncStream, Model, Stream, load
+from situ._situ import Session, SituError, __version__, peak_rss_mib
+from situ.model import AsyncStream, Model, Stream, load, pull
 from situ.options import LoadOptions, Options, RequestOptions
 from situ.prompts import Conversation, Image, Message, Part, Prompt, Sound
 from situ.results import Answer, Facts, Generation, Ledger, Logprobs, Perplexity, PromptLogprob, Stage, Token, TokenLogprob
@@ -58,7 +58,9 @@ __all__ = [
     "Transcript",
     "Transcription",
     "Word",
+    "__version__",
     "load",
     "openai",
     "peak_rss_mib",
+    "pull",
 ]

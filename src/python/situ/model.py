@@ -5,31 +5,42 @@ import atexit
 import contextlib
 import os
 import warnings
-import weakref
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Unpack, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from situ import _situ
+from situ import _situ, names
 from situ._situ import SituError
+from situ.lists import as_list, is_sequence, naming, shown, text_of, token_ids
 from situ.options import LoadOptions, RequestOptions
-from situ.prompts import ChatIds, Conversation, Ids, Prompt, described, is_list_of_prompts, split, text_of, token_ids
+from situ.prompts import ChatIds, Conversation, Ids, Prompt, described, settled_prompt, split
 from situ.results import Answer, Facts, Generation, Ledger, Logprobs, Perplexity, PromptLogprob, Stage, Token, TokenLogprob
-from situ.speech import Audio, SpeechOptions, Transcription, samples_of
+from situ.speech import Audio, SpeechOptions, Transcription, features, transcribed
 
 
 def load(path: str | os.PathLike[str], **options: Unpack[LoadOptions]) -> "Model":
-    """Loads a model: a folder that Optimum or onnxruntime-genai wrote, or one .onnx file. options: see LoadOptions.
+    """Loads a model: a folder that Optimum or onnxruntime-genai wrote, one .onnx file, or a name as of pull(), whose files are
+    fetched where they are not in the cache. options: see LoadOptions.
 
     Raises SituError: the message names file, node and values; unsupported operators are listed all at once.
     """
     if "\0" in os.fsdecode(path):
         raise SituError(f"{os.fsdecode(path)!r} is no path: it has a null character")
-    given: dict[str, object] = {**options, "draft": os.fsencode(options.get("draft") or "")}
+    given = names.load_options(options)
+    given["draft"] = os.fsencode(given.get("draft") or "")
     return Model(_situ.load(os.fsencode(path), given))
+
+
+def pull(name: str, *, variants: Sequence[str] = (), offline: bool = False) -> str:
+    """The folder of a model of a hub, which is fetched where it is not in the cache: ORG/REPO[@REV][:VARIANT], or a short name.
+
+    variants: as of LoadOptions. offline: without a request. The cache is that of huggingface_hub.
+    Raises SituError: network, disk, a name that the hub does not have.
+    """
+    return _situ.pull(name, list(variants), offline)
 
 
 class Model:
@@ -61,10 +72,14 @@ class Model:
         that fails before its first token, unless all do. Control-C ends it at the next token.
         """
         given, answer = split(options)
-        if is_list_of_prompts(prompt):
+        prompt, several = settled_prompt(prompt)
+        if several is not None:
             if len(given["images"]) or len(given["sounds"]) or given["arrays"]:
                 raise TypeError("images, sounds and arrays are those of one prompt, not of a list of prompts")
-            prompts = [self._model.read(described(p, given)) for p in cast(Sequence[Prompt], prompt)]
+            prompts = []
+            for number, one in enumerate(several):
+                with naming(f"prompt {number}"):
+                    prompts.append(self._model.read(described(one, given)))
             return [_generation(raw) for raw in self._model.generate_all(prompts, answer)]
         return _generation(self._model.generate(self._model.read(described(cast(Prompt, prompt), given)), answer))
 
@@ -79,13 +94,15 @@ class Model:
 
     async def generate_async(self, prompt: Prompt, **options: Unpack[RequestOptions]) -> Generation:
         """As generate of one prompt, for a coroutine. To end it early, cancel its task."""
-        stream = self.stream_async(prompt, **options)
-        with contextlib.suppress(SituError):  # one that ends the answer after tokens is part of what comes back
-            async for _ in stream:
-                pass
-        generation = stream.generation
-        assert generation is not None
-        return generation
+        loop = asyncio.get_running_loop()
+        async with _wakeups_of(loop) as wakeups, wakeups.room:
+            stream = self.stream_async(prompt, **options)
+            with contextlib.suppress(SituError):  # one that ends the answer after tokens is part of what comes back
+                async for _ in stream:
+                    pass
+            generation = stream.generation
+            assert generation is not None
+            return generation
 
     def _stream(self, prompt: Prompt, options: RequestOptions) -> _situ.TokenStream:
         given, answer = split(options)
@@ -115,15 +132,19 @@ class Model:
             pairs = [(session, ids) for session, ids in feeds]
         except (TypeError, ValueError):
             raise TypeError("step() wants pairs of a session and its tokens") from None
-        return self._model.step([(session, token_ids(ids)) for session, ids in pairs])
+        tokens = []
+        for number, (_, ids) in enumerate(pairs):
+            with naming(f"session {number}"):
+                tokens.append(token_ids(ids))
+        return self._model.step([(session, ids) for (session, _), ids in zip(pairs, tokens)])
 
-    def perplexity(self, text: str | Ids, *, context: int = 0, stride: int = 0) -> Perplexity:
+    def perplexity(self, text: str | Ids, *, context: int | None = 0, stride: int | None = 0) -> Perplexity:
         """How well the model foretells a text, or token ids. Each token but the first is scored once, in windows of `context`
         tokens (0: the model's context) that begin `stride` tokens apart (0: half a window; less than a window).
 
         Raises SituError: fewer than 2 tokens, windows that do not fit, and what generate raises for a prompt.
         """
-        return Perplexity(**self._model.perplexity(self.encode(text) if isinstance(text, str) else token_ids(text), context, stride))
+        return Perplexity(**self._model.perplexity(self.encode(text) if isinstance(text, str) else token_ids(text), context or 0, stride or 0))
 
     def embed(
         self,
@@ -131,33 +152,38 @@ class Model:
         *,
         prompt: str | None = None,
         prompt_name: str | None = None,
+        dimensions: int | None = None,
     ) -> NDArray[np.float32]:
         """Embeddings, float32 [texts, numbers], or [numbers] of one text: what sentence-transformers' encode gives, by the
         files of the folder (docs/embeddings.md). Token ids are taken as they are.
 
         prompt, prompt_name: what stands in front of every text, or which of the folder's prompts; default: the one that
             the folder names.
+        dimensions: so many numbers, the first ones, where the folder's files or its normalisation allow it; default: all.
 
         A text that is too long is cut, with a warning. Raises SituError: no text, a text without tokens, a prompt that is
         not there, a model without hidden states.
         """
         if isinstance(texts, str):
-            return self.embed([texts], prompt=prompt, prompt_name=prompt_name)[0]
-        if all(isinstance(text, str) for text in texts):
-            return _rows(self._model.embed([text_of(text) for text in texts], prompt, prompt_name))
+            return self.embed([texts], prompt=prompt, prompt_name=prompt_name, dimensions=dimensions)[0]
+        items = as_list(texts, "embed() takes a text, texts or token ids")
+        if any(isinstance(text, str) for text in items) or not any(is_sequence(text) for text in items):
+            return _rows(self._model.embed([text_of(text, f"text {n}") for n, text in enumerate(items)], prompt, prompt_name, dimensions))
         if prompt is not None or prompt_name is not None:
             raise TypeError("a prompt stands in front of texts, not of token ids")
-        return _rows(self._model.embed_ids([token_ids(cast(Ids, ids)) for ids in texts]))
+        all_ids = []
+        for number, ids in enumerate(items):
+            with naming(f"text {number}"):
+                all_ids.append(token_ids(ids))
+        return _rows(self._model.embed_ids(all_ids, dimensions))
 
-    def score(self, pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
+    def score(self, pairs: Sequence[tuple[str, str] | Mapping[str, str]]) -> NDArray[np.float32]:
         """Scores of pairs of texts by a cross-encoder, float32 [pairs], or [pairs, labels] where it has several: what
         CrossEncoder.predict of sentence-transformers gives. Raises SituError as embed does.
+
+        pairs: a list of them, each two texts, or {"text": ..., "text_pair": ...}.
         """
-        try:
-            both = [(text_of(first), text_of(second)) for first, second in pairs]
-        except ValueError:
-            raise TypeError("score() wants pairs of texts") from None
-        rows = _rows(self._model.score(both))
+        rows = _rows(self._model.score([_pair(pair, number) for number, pair in enumerate(as_list(pairs, "score() takes pairs of texts"))]))
         return rows[:, 0] if rows.shape[1] == 1 else rows
 
     def transcribe(self, audio: Audio, **options: Unpack[SpeechOptions]) -> Transcription:
@@ -166,20 +192,19 @@ class Model:
             for segment in model.transcribe("talk.mp3", language="en"):
                 print(f"[{segment.start:.2f} - {segment.end:.2f}]{segment.text}")
 
-        audio: a file (wav, flac, mp3, ogg), or mono samples at 16 kHz, float [samples].
+        audio: a file (wav, flac, mp3, ogg), open or by its path, or its bytes; or mono samples at 16 kHz, float [samples], from -1
+            to 1: louder ones are noted, and those of integers that became floats are an error.
 
         Raises SituError: a model without an encoder of spectrograms, a file that cannot be read, an option out of its range.
         """
-        if isinstance(audio, (str, os.PathLike)):
-            return Transcription(_situ.transcribe_path(self._model, os.fsencode(audio), dict(options)))
-        return Transcription(_situ.transcribe_samples(self._model, samples_of(audio), dict(options)))
+        return transcribed(self._model, audio, options)
 
     def features(self, audio: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
         """The log-mel spectrogram [mels, frames] of one window of at most 30 seconds, as transformers computes it.
 
         audio: mono samples at 16 kHz, float [samples]; a shorter window is filled with silence.
         """
-        return _situ.features(self._model, samples_of(audio))
+        return features(self._model, audio)
 
     @property
     def has_tokenizer(self) -> bool:
@@ -189,25 +214,25 @@ class Model:
     def has_chat_template(self) -> bool:
         return self._model.has_chat_template
 
-    def encode(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
+    def encode(self, text: str, *, add_special: bool | None = True, parse_special: bool | None = True) -> list[int]:
         """Token ids of a text. SituError: no tokenizer.
 
         add_special: BOS, EOS and whatever else the tokenizer puts around a text. parse_special: what is spelled like a special
         token is one.
         """
-        return self._model.encode(text_of(text), add_special, parse_special)
+        return self._model.encode(text_of(text), add_special is not False, parse_special is not False)
 
-    def encode_translation(self, text: str, source: str = "", target: str = "") -> tuple[list[int], int | None]:
+    def encode_translation(self, text: str, source: str | None = "", target: str | None = "") -> tuple[list[int], int | None]:
         """Token ids of a text with the tokens of its languages (M2M100, NLLB, mBART, Marian), and what forced_bos_id is to be.
 
         "": the tokenizer's own choice. SituError: a code without a token, or a tokenizer without such tokens.
         """
-        ids, forced_bos_id = self._model.encode_translation(text_of(text), source, target)
+        ids, forced_bos_id = self._model.encode_translation(text_of(text), source or "", target or "")
         return ids, forced_bos_id
 
-    def decode(self, ids: Ids, *, skip_special: bool = True) -> str:
+    def decode(self, ids: Ids, *, skip_special: bool | None = True) -> str:
         """The text of token ids, without special tokens or with them. SituError: no tokenizer."""
-        return self._model.decode(token_ids(ids), skip_special)
+        return self._model.decode(token_ids(ids), skip_special is not False)
 
     def encode_chat(self, messages: Conversation, **options: Unpack[RequestOptions]) -> ChatIds:
         """The prompt that the model's chat template makes of a conversation: a list of token ids. Its answers end at the
@@ -263,6 +288,17 @@ def _rows(made: tuple[NDArray[np.float32], list[str]]) -> NDArray[np.float32]:
     return rows
 
 
+def _pair(pair: Any, number: int) -> tuple[str, str]:
+    """A pair of texts: two in an order, or as the tokenizers of transformers name them."""
+    if isinstance(pair, Mapping):
+        both: Any = [pair.get("text"), pair.get("text_pair")] if set(pair) == {"text", "text_pair"} else None
+    else:
+        both = list(pair) if is_sequence(pair) and not isinstance(pair, (set, frozenset)) else None
+    if both is None or len(both) != 2:
+        raise TypeError(f"pair {number}: score() takes pairs of texts, such as [(question, text)], not {shown(pair)}")
+    return text_of(both[0], f"pair {number}: the first text"), text_of(both[1], f"pair {number}: the second text")
+
+
 class Stream(Iterator[Token]):
     """The tokens of one answer, as they come; Model.stream() makes it.
 
@@ -276,7 +312,6 @@ class Stream(Iterator[Token]):
 
     def __init__(self, stream: _situ.TokenStream) -> None:
         self._stream = stream
-        _open_streams.add(self)
 
     def __next__(self) -> Token:
         token = self._stream.next()
@@ -313,12 +348,12 @@ class AsyncStream(AsyncIterator[Token]):
         self._closed = True
         self._stream = stream
         self._loop = asyncio.get_running_loop()
+        self._process = os.getpid()
         self._news = asyncio.Event()
-        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._loop.add_reader(self._event, _note_news, self._event, self._news)  # no reference to this stream
+        self._wakeups = _wakeups_of(self._loop)
+        self._number = self._wakeups.add(self._news)  # no reference to this stream
         self._closed = False
-        stream.notify(self._event)
-        _open_streams.add(self)
+        stream.notify(self._wakeups.raw, self._number)
 
     async def __anext__(self) -> Token:
         while True:
@@ -331,7 +366,10 @@ class AsyncStream(AsyncIterator[Token]):
                 _result(self._stream)
                 raise self._stream.failure() or StopAsyncIteration
             try:
-                await self._news.wait()
+                if self._stream.waits():  # as many requests wait as may
+                    await asyncio.sleep(_ASK_AGAIN)
+                else:
+                    await self._news.wait()
             except asyncio.CancelledError:
                 self.close()
                 raise
@@ -357,21 +395,75 @@ class AsyncStream(AsyncIterator[Token]):
         if self._closed:
             return
         self._closed = True
+        if os.getpid() != self._process:
+            return  # a fork: the loop's descriptors are its parent's too
         with contextlib.suppress(SituError):
-            self._stream.notify(-1)
+            self._stream.notify(None, 0)
         if not _may_touch(self._loop):
             with contextlib.suppress(RuntimeError):  # it was closed meanwhile
-                self._loop.call_soon_threadsafe(_forget, self._loop, self._event)
+                self._loop.call_soon_threadsafe(self._wakeups.remove, self._number)
                 return
-        _forget(self._loop, self._event)
+        self._wakeups.remove(self._number)
 
     def __del__(self) -> None:
         self._let_go()
 
 
-def _note_news(event: int, news: asyncio.Event) -> None:
-    os.eventfd_read(event)
-    news.set()
+_ASK_AGAIN = 0.005  # seconds
+_AT_ONCE = 512  # answers of generate_async that a loop has the model work on: others wait as coroutines, which take less memory
+
+
+class _Wakeups:
+    """How the requests of an event loop wake its coroutines: with one descriptor, whatever their number, as long as there are some."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.raw = _situ.Wakeups()
+        self.room = asyncio.Semaphore(_AT_ONCE)
+        self._loop = loop
+        self._users = 0
+        self._count = 0
+        self._streams: dict[int, asyncio.Event] = {}
+        loop.add_reader(self.raw.descriptor(), self._look)
+
+    def add(self, news: asyncio.Event) -> int:
+        self._users += 1
+        self._count += 1
+        self._streams[self._count] = news
+        return self._count
+
+    def remove(self, number: int) -> None:
+        del self._streams[number]
+        self._leave()
+
+    async def __aenter__(self) -> "_Wakeups":
+        self._users += 1
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._leave()
+
+    def _look(self) -> None:
+        for number in self.raw.take():
+            if (news := self._streams.get(number)) is not None:
+                news.set()
+
+    def _leave(self) -> None:
+        self._users -= 1
+        if self._users > 0:
+            return
+        _all_wakeups.pop(self._loop, None)
+        if not self._loop.is_closed():
+            self._loop.remove_reader(self.raw.descriptor())
+
+
+_all_wakeups: dict[asyncio.AbstractEventLoop, _Wakeups] = {}
+
+
+def _wakeups_of(loop: asyncio.AbstractEventLoop) -> _Wakeups:
+    found = _all_wakeups.get(loop)
+    if found is None:
+        found = _all_wakeups[loop] = _Wakeups(loop)
+    return found
 
 
 def _may_touch(loop: asyncio.AbstractEventLoop) -> bool:
@@ -384,26 +476,13 @@ def _may_touch(loop: asyncio.AbstractEventLoop) -> bool:
         return not loop.is_running()
 
 
-def _forget(loop: asyncio.AbstractEventLoop, event: int) -> None:
-    if not loop.is_closed():
-        loop.remove_reader(event)
-    os.close(event)
-
-
 def _result(stream: _situ.TokenStream) -> Generation | None:
     result = stream.result()
     return None if result is None else _generation(result)
 
 
 # No thread may compute while the process takes its libraries down.
-_open_streams: "weakref.WeakSet[Stream | AsyncStream]" = weakref.WeakSet()
-
-
-@atexit.register
-def _close_streams() -> None:
-    for stream in list(_open_streams):
-        with contextlib.suppress(SituError):  # of a fork, where no stream computes
-            stream.close()
+atexit.register(_situ.end_program)
 
 
 def _token(raw: tuple[int, str, float | None, list[tuple[int, float]], int]) -> Token:

@@ -8,15 +8,16 @@ A body is a dict, or the bytes of a request. docs/batch.md of the project lists 
 requests share the model's steps.
 """
 
+import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, TypeAlias
 
 from situ import _situ
 from situ.model import Model
 
-Body: TypeAlias = Mapping[str, Any] | str | bytes
+Body: TypeAlias = Mapping[str, Any] | str | bytes | bytearray | memoryview
 Json: TypeAlias = dict[str, Any]
 
 
@@ -24,9 +25,12 @@ class Refused(Exception):
     """What is wrong with a body, or with its answer: `status` is HTTP's, `body` is {"error": {message, type, param, code}}."""
 
     def __init__(self, status: int, body: Json) -> None:
-        super().__init__(body["error"]["message"])
+        super().__init__(status, body)  # what it is made of again where it comes out of a pickle
         self.status = status
         self.body = body
+
+    def __str__(self) -> str:
+        return str(self.body["error"]["message"])
 
 
 class Pieces(Iterator[Json]):
@@ -77,8 +81,26 @@ def embeddings(body: Body, model: Model, *, name: str = "situ") -> Json | Pieces
 def begin(url: str, body: Body, model: Model, *, name: str = "situ") -> Pieces:
     """The same of any of the three, by its path, without waiting for what is computed: for who may have to end it, as when a client
     goes. Embeddings are there when it returns."""
-    text = body if isinstance(body, str | bytes) else json.dumps(body)
+    if isinstance(body, bytearray | memoryview):
+        body = bytes(body)
+    text = body if isinstance(body, str | bytes) else json.dumps(body, default=_plain)
     return Pieces(_situ.OpenAiAnswer(model._model, url, text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"), name))
+
+
+def _plain(value: Any) -> Any:
+    """Messages and bodies of OpenAI's client, dataclasses, mappings and lists of any kind, as JSON has them."""
+    dump = getattr(value, "model_dump", None)
+    if callable(dump):
+        return dump(exclude_none=True)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    if hasattr(value, "tolist"):  # an array, a tensor, a number of NumPy
+        return value.tolist()
+    if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray | memoryview | set | frozenset):
+        return list(value)
+    raise TypeError(f"a body has no {type(value).__name__}: it is JSON")
 
 
 def _answer(url: str, body: Body, model: Model, name: str) -> Json | Pieces:

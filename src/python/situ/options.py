@@ -11,29 +11,31 @@ from situ.prompts import Ids, Image, Sound
 
 
 class LoadOptions(TypedDict, total=False):
-    """How a model is loaded. Behind each: the default."""
+    """How a model is loaded. Behind each: the default, which None asks for too."""
 
-    threads: int  # 0: one for each CPU that the process may use; at most 1024
-    naive: bool  # False; run the graph literally, copies included: the baseline
-    context_length: int  # 0: most tokens of a session are what the model declares, if it holds as many
+    threads: int | None  # 0: one for each CPU that the process may use; at most 1024
+    naive: bool | None  # False; run the graph literally, copies included: the baseline
+    context_length: int | None  # 0: most tokens of a session are what the model declares, if it holds as many
     # 0; bytes for weights, activations and state; what the first two leave is state, which all requests and sessions share. 0:
     # the state may grow to half of what machine and control group have free
-    memory: int
-    slots: int  # 0: tokens of that state are what `memory` leaves
-    chunk: int  # 512 prompt tokens at most in one step; fewer where `memory` asks for it
+    memory: int | None
+    slots: int | None  # 0: tokens of that state are what `memory` leaves
+    chunk: int | None  # 512 prompt tokens at most in one step; fewer where `memory` asks for it
     # 0: tokens attend to all before them; else to the last `window` and the first `sink` ones only, and sequences have no end
-    window: int
-    sink: int
-    kv_type: Literal["auto", "f32", "f16", "bf16", "q8"]  # "auto"; element type of attention states
+    window: int | None
+    sink: int | None
+    kv_type: Literal["auto", "f32", "f16", "bf16", "q8"] | None  # "auto"; element type of attention states
     draft: str | os.PathLike[str] | None  # None; a smaller model with the same tokens, which guesses (Options.draft_tokens)
-    variants: Sequence[str]  # (); which precision of the graphs, where a folder has several: ["q4"], or ["encoder_model=fp16", ...]
-    pack_cache: bool  # True; save weights that are laid out anew, and map what an earlier load saved
+    variants: str | Sequence[str] | None  # (); which precision of the graphs, where a folder has several: ["q4"], or ["encoder_model=fp16", ...]
+    pack_cache: bool | None  # True; save weights that are laid out anew, and map what an earlier load saved
 
 
 class Options(TypedDict, total=False):
     """How tokens are chosen, and when to stop. Tokens are chosen as transformers' generate does, in its order.
 
-    An unknown name or a value of another type is a TypeError; a value out of its range is a SituError that names the
+    Names of transformers, OpenAI's API, vLLM and llama.cpp that mean the same are taken too: max_tokens, num_beams, do_sample,
+    num_return_sequences, n, stop_token_ids and others (situ/names.py).
+    An unknown name or a value of another type is a TypeError, which proposes the name that is meant; a value out of its range is a SituError that names the
     option. None means: not set. What is not set is what generation_config.json says (for an encoder-decoder without that
     file: config.json), else what stands here.
     """
@@ -45,14 +47,14 @@ class Options(TypedDict, total=False):
     # min_length, which counts the prompt (an encoder-decoder's: the decoder's) too.
     min_new_tokens: int | None
     # False; go on after the model's end-of-sequence tokens, which are then tokens as all others; none is forced
-    ignore_eos: bool
+    ignore_eos: bool | None
     # The eos_token of tokenizer_config.json ends the answer too, as that of a turn in a conversation. Default: of messages,
     # encode_chat and chat=True.
     end_of_turn: bool | None
 
     # Draw the next token at random; also when any of the next five is set. Else the most probable one is chosen. The files'
     # defaults are those of generation_config.json, else of "search" in genai_config.json.
-    sample: bool  # False
+    sample: bool | None  # False
     # Without a temperature: drawn where the files say do_sample and there are no beams, else greedy, whatever of the
     # next five is set. Default: of a conversation, where neither `sample` nor any of the next five is set.
     sample_as_files: bool | None
@@ -76,11 +78,11 @@ class Options(TypedDict, total=False):
     # Never chosen, and not chosen first (or first after a forced token), not even where they are forced
     suppress_ids: Sequence[int] | None
     begin_suppress_ids: Sequence[int] | None
-    presence_penalty: float  # 0; subtracted once for every token that was generated
-    frequency_penalty: float  # 0; subtracted for each time that a token was generated
-    logit_bias: Mapping[int, float]  # id: what is added to its logit; -math.inf bans it
-    bad_words: Sequence[str]  # texts that never come: as the tokenizer writes them first in a text and after a space
-    bad_words_ids: Sequence[Sequence[int]]  # the same as token ids
+    presence_penalty: float | None  # 0; subtracted once for every token that was generated
+    frequency_penalty: float | None  # 0; subtracted for each time that a token was generated
+    logit_bias: Mapping[int, float] | None  # id: what is added to its logit; -math.inf bans it
+    bad_words: Sequence[str] | None  # texts that never come: as the tokenizer writes them first in a text and after a space
+    bad_words_ids: Sequence[Sequence[int]] | None  # the same as token ids
 
     # What the answer must be, at most one of them: a JSON document of this schema (draft 2020-12, as JSON text or as Python has it),
     # a match of this regular expression (syntax of the Rust crate regex) or of this grammar (llguidance's Lark). A schema that
@@ -91,55 +93,55 @@ class Options(TypedDict, total=False):
     grammar: str | None
 
     # End the answer. Nothing of a stop string is in the text or in a stream's tokens, not even half of one.
-    stop: Sequence[str]
-    stop_ids: Sequence[int]
+    stop: str | Sequence[str] | None
+    stop_ids: Sequence[int] | None
 
     # Beam search, from 2 beams on: the answers of the highest score, not tokens drawn or chosen one by one. Sampling,
     # logprobs and stop strings do not go with it. The folder's configuration gives the defaults of the two penalties and of
     # early_stopping.
     beams: int | None  # 1; an encoder-decoder's files give a default where nothing is drawn
-    beam_groups: int  # 1; beams are a multiple; a group avoids the tokens that earlier ones take in the same step
+    beam_groups: int | None  # 1; beams are a multiple; a group avoids the tokens that earlier ones take in the same step
     diversity_penalty: float | None  # 0; by subtracting this from their log-probability
     length_penalty: float | None  # 1; score = log-probability / tokens**length_penalty
-    early_stopping: Literal["false", "true", "never"] | None  # "false"; "true": stop at so many answers as beams; "never": when none can do better
-    num_return: int  # 1; answers in Generation.answers, at most beams
+    early_stopping: bool | Literal["false", "true", "never"] | None  # "false"; "true": stop at so many answers as beams; "never": when none can do better
+    num_return: int | None  # 1; answers in Generation.answers, at most beams
 
     # Guesses so many tokens at most by what followed the last ones where they came before, and checks all of them in one
     # step: the same answer in fewer steps where a text repeats itself. Less than `batch` (see load). Not with beams.
-    prompt_lookup: int  # 0: off
+    prompt_lookup: int | None  # 0: off
     # The same, but guessed by the model that load() was given as `draft`.
-    draft_tokens: int  # 0: off
+    draft_tokens: int | None  # 0: off
 
-    report_perplexity: bool  # False; of the answer's tokens; not with beams
+    report_perplexity: bool | None  # False; of the answer's tokens; not with beams
     logprobs: int | None  # report log-probabilities, with so many alternatives for each token
     # Report how the model foretells the prompt's tokens, with so many alternatives: Generation.prompt_logprobs. The answer is
     # what it is without; max_new_tokens may be 0.
     prompt_logprobs: int | None
-    echo: bool  # False; the prompt's text before the answer's
+    echo: bool | None  # False; the prompt's text before the answer's
 
     # Answers to the prompt, drawn by seed, seed + 1, ...: Generation.answers. Not with beams.
-    choices: int  # 1
+    choices: int | None  # 1
 
     # What is used of the states that earlier requests left: "off", "prompts" (rows that were computed as rows of a prompt,
     # and are what they are whoever computes them), or "all" (rows of answers too: the same but for rounding).
-    prefix_cache: Literal["off", "prompts", "all"]  # "prompts"
+    prefix_cache: Literal["off", "prompts", "all"] | None  # "prompts"
 
 
 class RequestOptions(Options, total=False):
     """What makes a prompt of text, ids or messages, and the options of its answer."""
 
-    chat: bool  # False; the text is what a user says, and the model's chat template makes the prompt of it
+    chat: bool | None  # False; the text is what a user says, and the model's chat template makes the prompt of it
     # Of a text or of ids, for models with encoders of them: files, their bytes, PIL images, pixels uint8 [height, width, 3];
     # samples float [samples], mono at 16 kHz. Each takes the place of a placeholder ("<image>") in the text, in order; they stand
     # before a text without. In ids their tokens are there already. Messages have their own.
-    images: Sequence[Image]
-    sounds: Sequence[Sound]
+    images: Sequence[Image] | None
+    sounds: Sequence[Sound] | None
     arrays: Mapping[str, NDArray[Any]] | None  # inputs of encoders by their names, exactly
-    decoder_prompt: Ids  # of an encoder-decoder: its decoder's first tokens; default: the start token
-    parse_special: bool  # True; what is spelled like a special token in a text is one; for messages see Message
+    decoder_prompt: Ids | None  # of an encoder-decoder: its decoder's first tokens; default: the start token
+    parse_special: bool | None  # True; what is spelled like a special token in a text is one; for messages see Message
     # Of a conversation: functions that the template shows to the model; other variables of it ("enable_thinking"); whether an
     # answer is begun; whether the answer goes on with the text of the last message.
     tools: Sequence[Mapping[str, object]] | None
     template_variables: Mapping[str, object] | None
-    add_generation_prompt: bool  # True
-    continue_last: bool  # False
+    add_generation_prompt: bool | None  # True
+    continue_last: bool | None  # False

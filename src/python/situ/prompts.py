@@ -1,40 +1,36 @@
 """Prompts: texts, token ids and conversations, with images, sounds and arrays."""
 
+import dataclasses
+import enum
 import json
-import operator
 import os
+import warnings
 from collections.abc import Mapping, Sequence
-from numbers import Integral
-from typing import Any, Literal, Protocol, Required, TypeAlias, TypedDict, cast
+from typing import Any, Literal, Required, TypeAlias, TypedDict, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from situ._situ import SituError
+from situ import media, names
+from situ.lists import as_list, is_id, is_sequence, naming, shown, text_of, token_ids
+from situ.media import Image, Sound
+
+__all__ = ["ChatIds", "Conversation", "Ids", "Image", "Message", "Part", "Prompt", "Sound", "described", "list_of_prompts", "split", "text_of", "token_ids"]
 
 Ids: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
 
 
-class PillowImage(Protocol):
-    """What is used of PIL.Image.Image; Pillow itself is not needed."""
-
-    def convert(self, mode: str) -> Any: ...
-
-
-Image: TypeAlias = str | os.PathLike[str] | bytes | PillowImage | NDArray[np.uint8]
-"""A file (png, jpeg, webp, gif) or the bytes of one, a PIL image, or pixels [height, width, 3] of uint8, red first."""
-
-Sound: TypeAlias = str | os.PathLike[str] | bytes | NDArray[np.floating[Any]]
-"""A file (wav, flac, mp3, ogg) or the bytes of one, or mono samples [samples] at 16 kHz."""
-
-
 class Part(TypedDict, total=False):
-    """A piece of a message: {"type": "text", "text": ...}, {"type": "image", "image": ...} or {"type": "audio", "audio": ...}."""
+    """A piece of a message: {"type": "text", "text": ...}, {"type": "image", "image": ...} or {"type": "audio", "audio": ...}; or as
+    OpenAI's API has it: {"type": "image_url", "image_url": {"url": "data:..."}}, {"type": "input_audio", "input_audio": {"data": ...}}."""
 
-    type: Required[Literal["text", "image", "audio"]]
+    type: Required[Literal["text", "image", "audio", "image_url", "audio_url", "input_audio"]]
     text: str
     image: Image
     audio: Sound
+    image_url: str | Mapping[str, str]
+    audio_url: str | Mapping[str, str]
+    input_audio: Mapping[str, str]
 
 
 class Function(TypedDict):
@@ -49,8 +45,9 @@ class ToolCall(TypedDict, total=False):
 
 
 class Message(TypedDict, total=False):
-    """A turn of a conversation. Other keys are refused; None is as if the key were absent. What OpenAI's API adds to an
-    assistant's messages (refusal, annotations) is accepted and not shown to the model."""
+    """A turn of a conversation, or an object with these attributes (a dataclass, a message of the client of OpenAI's API). Other keys are
+    refused; None is as if the key were absent. What OpenAI's API adds to an assistant's messages (refusal, annotations) is accepted and not
+    shown to the model."""
 
     role: Required[str]  # "system", "user", "assistant", "tool", or another that the chat template knows
     content: str | Sequence[str | Part] | None  # of an assistant that calls tools there may be none
@@ -80,73 +77,85 @@ PROMPT_OPTIONS: dict[str, object] = {
 }  # fmt: skip
 
 
-def text_of(text: object) -> str:
-    if not isinstance(text, str):
-        raise TypeError(f"a text is a str, not {type(text).__name__}")
-    try:
-        text.encode()
-    except UnicodeEncodeError as e:
-        raise SituError(f"the text is not valid Unicode: {e.reason} at character {e.start}") from None
-    return text
-
-
-def token_ids(ids: Ids) -> list[int]:
-    if isinstance(ids, (str, bytes, bytearray, Mapping)):
-        raise TypeError(f"token ids are a list or an array of integers, not {type(ids).__name__}")
-    try:
-        found = [operator.index(i) for i in ids]
-    except TypeError:
-        raise TypeError(f"token ids are a list or an array of integers, not {str(ids)[:40]!r}") from None
-    for number, i in enumerate(found):
-        if not -(2**63) <= i < 2**63:
-            raise SituError(f"token {number} has id {i}, outside every vocabulary")
-    return found
+def _has_role(value: object) -> bool:
+    """Whether it is a message, or means to be one."""
+    fields = dataclasses.is_dataclass(value) or callable(getattr(value, "model_dump", None))
+    return not isinstance(value, type) and (isinstance(value, Mapping) or hasattr(value, "role") or fields)
 
 
 def is_conversation(prompt: object) -> bool:
-    return isinstance(prompt, (list, tuple)) and len(prompt) > 0 and isinstance(prompt[0], Mapping)
+    return isinstance(prompt, (list, tuple)) and len(prompt) > 0 and _has_role(prompt[0])
 
 
-def is_list_of_prompts(prompt: Any) -> bool:
-    if isinstance(prompt, (str, bytes, bytearray, Mapping)) or is_conversation(prompt):
-        return False
-    return len(prompt) > 0 and not isinstance(prompt[0], Integral)
+def _settled(prompt: Any) -> Any:
+    """A prompt, or a list of prompts, that can be looked at twice."""
+    if isinstance(prompt, (str, list, tuple)) or getattr(prompt, "ndim", 0) > 0 and (isinstance(prompt, np.ndarray) or not hasattr(prompt, "tolist")):
+        return prompt
+    if _has_role(prompt):
+        hint = "; write: [message]" if _field(prompt, "role") is not None else ""
+        hint = "; write: prompt['input_ids']" if _field(prompt, "input_ids") is not None else hint
+        raise TypeError(f"a prompt is text, token ids or messages, not {type(prompt).__name__}{hint}")
+    if isinstance(prompt, (bytes, bytearray, memoryview)):
+        raise TypeError(f"a prompt is text, token ids or messages, not {type(prompt).__name__}")
+    return as_list(prompt, "a prompt is text, token ids or messages")
+
+
+def _field(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
+def list_of_prompts(prompt: Any) -> list[Any] | None:
+    """The prompts of a list of prompts; None: it is one prompt."""
+    if isinstance(prompt, str) or is_conversation(prompt):
+        return None
+    axes = getattr(prompt, "ndim", None)
+    if axes is not None and axes > 1:
+        return list(prompt)
+    if len(prompt) == 0 or is_id(prompt[0]):
+        return None
+    items = list(prompt)
+    return items if any(isinstance(i, str) or is_sequence(i) for i in items) else None
+
+
+def settled_prompt(prompt: Any) -> tuple[Any, list[Any] | None]:
+    """A prompt, and the prompts where it is a list of some."""
+    prompt = _settled(prompt)
+    return prompt, list_of_prompts(prompt)
 
 
 def split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """What makes a prompt, and the options of its answer."""
-    made = {name: options.get(name, default) for name, default in PROMPT_OPTIONS.items()}
-    answer = {name: value for name, value in options.items() if name not in PROMPT_OPTIONS}
-    if answer.get("json_schema") is not None and not isinstance(answer["json_schema"], str):
-        answer["json_schema"] = json.dumps(answer["json_schema"])
-    return made, answer
+    found = names.generate_options(options, PROMPT_OPTIONS)
+    made = {name: found.pop(name, default) for name, default in PROMPT_OPTIONS.items()}
+    return made, found
 
 
 def described(prompt: Prompt, options: Mapping[str, Any]) -> dict[str, Any]:
     """A prompt as the module has it. `options`: all of PROMPT_OPTIONS."""
-    media = [*(_medium("image", i, n) for n, i in enumerate(_list(options["images"], "images"))),
-             *(_medium("audio", s, n) for n, s in enumerate(_list(options["sounds"], "sounds")))]  # fmt: skip
+    given_media = [*(media.medium("image", i, f"image {n}") for n, i in enumerate(_list(options["images"], "images"))),
+             *(media.checked(media.medium("audio", s, f"sound {n}"), f"sound {n}") for n, s in enumerate(_list(options["sounds"], "sounds")))]  # fmt: skip
     given = {} if options["arrays"] is None else options["arrays"]
     if not isinstance(given, Mapping):
         raise TypeError(f"arrays are a mapping of names and arrays, not {type(given).__name__}")
-    arrays = [("array", text_of(name), np.ascontiguousarray(array)) for name, array in given.items()]
+    arrays = [("array", text_of(name, "the name of an array"), np.ascontiguousarray(array)) for name, array in given.items()]
+    prompt = _settled(prompt)
     messages: list[dict[str, Any]] = []
     parts: list[tuple[Any, ...]] = []
     if is_conversation(prompt):
-        if options["chat"] or media:
+        if options["chat"] or given_media:
             raise TypeError("messages are a conversation already, and have their images and sounds themselves")
-        messages = [_message(m) for m in cast(Conversation, prompt)]
+        for number, message in enumerate(cast(Conversation, prompt)):
+            with naming(f"message {number}"):
+                messages.append(_message(message))
     elif isinstance(prompt, str):
-        parts = [*media, ("text", text_of(prompt))]
+        parts = [*given_media, ("text", text_of(prompt))]
         if options["chat"]:
             messages, parts = [{"role": "user", "parts": parts, "tool_calls": []}], []
-    elif isinstance(prompt, (bytes, bytearray, Mapping)):
-        raise TypeError(f"a prompt is text, token ids or messages, not {type(prompt).__name__}")
     elif options["chat"]:
         raise TypeError("chat=True takes text; token ids are a prompt already")
     else:
-        parts = [*media, ("ids", token_ids(cast(Ids, prompt)))]
-        if parts[-1][1] == [] and (media or arrays):  # these are the prompt
+        parts = [*given_media, ("ids", token_ids(cast(Ids, prompt)))]
+        if parts[-1][1] == [] and (given_media or arrays):  # these are the prompt
             parts.pop()
     return {
         "messages": messages,
@@ -154,67 +163,86 @@ def described(prompt: Prompt, options: Mapping[str, Any]) -> dict[str, Any]:
         "decoder_ids": token_ids(options["decoder_prompt"]),
         "parse_special": bool(options["parse_special"]),
         "is_conversation": isinstance(prompt, ChatIds),
-        "tools": json.dumps(options["tools"]) if options["tools"] is not None else "",
-        "variables": json.dumps(options["template_variables"]) if options["template_variables"] is not None else "",
+        "tools": json.dumps(as_list(options["tools"], "tools"), default=_as_json) if options["tools"] is not None else "",
+        "variables": json.dumps(options["template_variables"], default=_as_json) if options["template_variables"] is not None else "",
         "add_generation_prompt": bool(options["add_generation_prompt"]),
         "continue_last": bool(options["continue_last"]),
     }
 
 
-def _list(media: Any, what: str) -> Sequence[Any]:
-    if isinstance(media, (str, bytes, os.PathLike, np.ndarray)) or hasattr(media, "convert"):
+def _list(given: Any, what: str) -> Sequence[Any]:
+    if isinstance(given, (str, bytes, bytearray, memoryview, os.PathLike, np.ndarray)) or hasattr(given, "convert") or hasattr(given, "read"):
         raise TypeError(f"{what} are a list: one is [it]")
-    return cast(Sequence[Any], media)
+    return as_list(given, what)
 
 
-def _medium(kind: str, given: Any, number: int) -> tuple[Any, ...]:
-    """A PIL image is taken as it is shown: EXIF's orientation is not applied to it, and alpha is dropped, as Pillow's convert does."""
-    if isinstance(given, (bytes, bytearray, memoryview)):
-        return (kind, "bytes", bytes(given))
-    if isinstance(given, (str, os.PathLike)):
-        return (kind, "path", os.fsencode(given))
-    if kind == "image":
-        array = np.asarray(given.convert("RGB") if not isinstance(given, np.ndarray) and hasattr(given, "convert") else given)
-        if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
-            raise TypeError(f"image {number}: a file, a PIL image, or pixels uint8 [height, width, 3], not {array.dtype}{list(array.shape)}")
-        return (kind, "array", np.ascontiguousarray(array))
-    array = np.asarray(given)
-    if array.ndim != 1 or not np.issubdtype(array.dtype, np.floating):
-        raise TypeError(f"sound {number}: a file, or samples float [samples], mono at 16 kHz, not {array.dtype}{list(array.shape)}")
-    return (kind, "array", np.ascontiguousarray(array, dtype=np.float32))
+def _mapping(value: Any) -> tuple[Mapping[str, Any] | None, bool]:
+    """An object with fields as a mapping, and whether it is one itself; None: it has no fields."""
+    if isinstance(value, Mapping):
+        return value, True
+    if callable(dump := getattr(value, "model_dump", None)):
+        return dump(), False
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, False
+    if hasattr(value, "_asdict"):
+        return value._asdict(), False
+    found = {name: getattr(value, name) for name in (*_KEYS, "type", "text", "function", "id", "arguments") if hasattr(value, name)}
+    return found or None, False
 
 
-def _message(message: Any) -> dict[str, Any]:
-    if not isinstance(message, Mapping) or "role" not in message:
+def _as_json(value: Any) -> Any:
+    found, _ = _mapping(value)
+    if found is None:
+        raise TypeError(f"{shown(value)} cannot be written as JSON")
+    return dict(found)
+
+
+def _message(given: Any) -> dict[str, Any]:
+    message, is_mapping = _mapping(given)
+    if message is None or message.get("role") is None:
         raise TypeError("a message of a conversation has a 'role' and a 'content'")
-    unknown = [key for key, value in message.items() if key not in _KEYS and value is not None]
-    if unknown:
+    unknown = [key for key, value in message.items() if key not in _KEYS and value is not None and value != []]
+    if unknown and is_mapping:
         raise TypeError(f"a message has no key {unknown[0]!r}; there are {', '.join(_KEYS)}")
-    found: dict[str, Any] = {"role": text_of(message["role"]), "tool_calls": [_call(c) for c in message.get("tool_calls") or ()]}
+    if unknown:
+        warnings.warn(f"of a {type(given).__name__} these are not shown to the model: {', '.join(unknown)}", stacklevel=2)
+    role = message["role"]
+    role = role.value if isinstance(role, enum.Enum) else role
+    calls = [_call(c) for c in message.get("tool_calls") or ()]
+    found: dict[str, Any] = {"role": text_of(role, "the role"), "tool_calls": calls}
     content = message.get("content")
-    if content is None and not found["tool_calls"] and "refusal" not in message:
+    if content is None and not calls and "refusal" not in message:
         raise TypeError("a message of a conversation has a 'role' and a 'content'")
-    found["parts"] = [("text", text_of(content))] if isinstance(content, str) else [_part(p, n) for n, p in enumerate(content or ())]
+    if isinstance(content, str):
+        found["parts"] = [("text", text_of(content, "the content"))]
+    else:
+        parts = [] if content is None else as_list(content, "the content of a message is text or parts")
+        found["parts"] = [_part(p, f"part {n}") for n, p in enumerate(parts)]
     for key, name in (("name", "name"), ("tool_call_id", "tool_call_id"), ("reasoning_content", "reasoning")):
         if message.get(key) is not None:
-            found[name] = text_of(message[key])
+            found[name] = text_of(message[key], f"the {key}")
     if message.get("parse_special") is not None:
         found["parse_special"] = bool(message["parse_special"])
     return found
 
 
-def _part(part: Any, number: int) -> tuple[Any, ...]:
-    if isinstance(part, str):
-        return ("text", text_of(part))
-    kind = part.get("type") if isinstance(part, Mapping) else None
-    if kind not in ("text", "image", "audio") or set(part) != {"type", kind}:
-        raise TypeError("a part of a message is {'type': 'text', 'text': ...}, or the same of 'image' or 'audio'")
-    return ("text", text_of(part["text"])) if kind == "text" else _medium(kind, part[kind], number)
+def _part(given: Any, what: str) -> tuple[Any, ...]:
+    if isinstance(given, str):
+        return ("text", text_of(given, what))
+    part, _ = _mapping(given)
+    if part is None:
+        raise TypeError(f"{what}: a part of a message is text, {{'type': 'text', 'text': ...}}, or the same of 'image' or 'audio', not {type(given).__name__}")
+    return media.part_of(part, what)
 
 
-def _call(call: Any) -> tuple[str, str, str]:
-    function = call.get("function") if isinstance(call, Mapping) else None
-    if not isinstance(function, Mapping) or "name" not in function or set(call) - {"id", "type", "function", "index"}:
+def _given(value: Mapping[str, Any]) -> set[str]:
+    return {key for key, given in value.items() if given is not None}
+
+
+def _call(given: Any) -> tuple[str, str, str]:
+    call, _ = _mapping(given)
+    function = _mapping(call["function"])[0] if call is not None and call.get("function") is not None else None
+    if call is None or function is None or "name" not in function or _given(call) - {"id", "type", "function", "index"}:
         raise TypeError("a tool call is {'id': ..., 'type': 'function', 'function': {'name': ..., 'arguments': ...}}")
     arguments = function.get("arguments", "")
     return text_of(call.get("id") or ""), text_of(function["name"]), arguments if isinstance(arguments, str) else json.dumps(arguments)

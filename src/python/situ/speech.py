@@ -1,21 +1,27 @@
 """Transcriptions: segments of a recording, as they are decided."""
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from situ import _situ
+from situ import _situ, names
+from situ.media import Bytes, BinaryFile, content_of, loudness_note, samples_of
 
-Audio: TypeAlias = str | os.PathLike[str] | NDArray[np.floating[Any]]
-"""A file (wav, flac, mp3, ogg), or mono samples at 16 kHz."""
+Audio: TypeAlias = str | os.PathLike[str] | Bytes | BinaryFile | NDArray[np.floating[Any]]
+"""A file (wav, flac, mp3, ogg), open or by its path, or its bytes; or mono samples at 16 kHz, from -1 to 1."""
 
 
 class SpeechOptions(TypedDict, total=False):
-    """Options of Model.transcribe(). The rules are those of the Whisper paper and its reference implementation."""
+    """Options of Model.transcribe(). The rules are those of the Whisper paper and its reference implementation.
+
+    None means: not set, but a threshold of None is not looked at. Names of faster-whisper, openai-whisper and transformers that mean the
+    same are taken too: beam_size, vad_filter, initial_prompt, word_timestamps, temperature and others (situ/names.py).
+    """
 
     # A code such as "en", a name such as "English", or "auto": the most probable one of the first window with speech. Without it: what
     # generation_config.json says, else "auto".
@@ -85,8 +91,9 @@ class Transcript:
 class Transcription(Iterator[Segment]):
     """The segments of a recording: a lazy iterator. The model computes when the next one is asked for."""
 
-    def __init__(self, transcription: _situ.Transcription) -> None:
+    def __init__(self, transcription: _situ.Transcription, notes: Sequence[str] = ()) -> None:
         self._transcription = transcription
+        self._notes = list(notes)
         self._count = 0
 
     def __next__(self) -> Segment:
@@ -98,7 +105,8 @@ class Transcription(Iterator[Segment]):
 
     @property
     def transcript(self) -> Transcript:
-        return Transcript(**self._transcription.transcript())
+        made = Transcript(**self._transcription.transcript())
+        return replace(made, notes=[*self._notes, *made.notes])
 
     @property
     def language(self) -> str:
@@ -110,8 +118,24 @@ class Transcription(Iterator[Segment]):
         return self.transcript.duration
 
 
-def samples_of(audio: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
-    array = np.asarray(audio)
-    if array.ndim != 1 or not np.issubdtype(array.dtype, np.floating):
-        raise TypeError(f"samples are a float array [samples], mono at 16 kHz, not {array.dtype}{list(array.shape)}")
-    return np.ascontiguousarray(array, dtype=np.float32)
+def transcribed(model: _situ.Model, audio: Audio, options: Mapping[str, Any]) -> Transcription:
+    given = names.speech_options(options, SpeechOptions.__annotations__)
+    if isinstance(audio, (str, os.PathLike)):
+        return Transcription(_situ.transcribe_path(model, os.fsencode(audio), given))
+    if isinstance(audio, (bytes, bytearray, memoryview)):
+        return Transcription(_situ.transcribe_bytes(model, bytes(audio), given))
+    if hasattr(audio, "read"):
+        return Transcription(_situ.transcribe_bytes(model, content_of(audio, "the audio"), given))
+    samples, note = _samples(audio)
+    return Transcription(_situ.transcribe_samples(model, samples, given), [note] if note else ())
+
+
+def features(model: _situ.Model, audio: Any) -> NDArray[np.float32]:
+    return _situ.features(model, _samples(audio)[0])
+
+
+def _samples(audio: Any) -> tuple[NDArray[np.float32], str]:
+    samples = samples_of(audio)
+    if note := loudness_note(samples):
+        warnings.warn(note, stacklevel=4)
+    return samples, note

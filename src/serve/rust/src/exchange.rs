@@ -1,6 +1,6 @@
 //! Requests that are not over, by their number.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -10,6 +10,7 @@ use tokio::sync::mpsc::{unbounded_channel, UnboundedSender};
 use tokio::sync::{oneshot, Notify};
 
 use crate::answer::{Content, Pieces};
+use crate::stream::Shared;
 use crate::Handler;
 
 struct Exchange {
@@ -31,6 +32,7 @@ pub struct Exchanges {
 /// Ends an exchange when it is dropped, wherever the request is by then.
 pub struct Guard {
     exchanges: Arc<Exchanges>,
+    shared: Arc<Shared>, // of its connection
     pub id: u64,
     body: usize, // bytes of it
     whole: bool,
@@ -53,6 +55,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         let exchange = self.exchanges.open.lock().unwrap().remove(&self.id);
         self.exchanges.give_back(self.body + exchange.map_or(0, |e| e.taken));
+        self.shared.busy.store(false, Ordering::Relaxed);
         self.exchanges.handler.over(self.id, self.whole);
     }
 }
@@ -86,12 +89,18 @@ impl Exchanges {
         fits
     }
 
-    pub fn begin(self: &Arc<Self>, kill: &Arc<Notify>) -> (Guard, oneshot::Receiver<Response<Content>>) {
+    pub fn begin(
+        self: &Arc<Self>,
+        kill: &Arc<Notify>,
+        shared: &Arc<Shared>,
+    ) -> (Guard, oneshot::Receiver<Response<Content>>) {
         let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        shared.exchange.store(id, Ordering::Relaxed);
+        shared.busy.store(true, Ordering::Relaxed);
         let (respond, answer) = oneshot::channel();
         let exchange = Exchange { respond: Some(respond), pieces: None, kill: kill.clone(), taken: 0 };
         self.open.lock().unwrap().insert(id, exchange);
-        (Guard { exchanges: self.clone(), id, body: 0, whole: false }, answer)
+        (Guard { exchanges: self.clone(), shared: shared.clone(), id, body: 0, whole: false }, answer)
     }
 
     /// Sends an answer. False: the exchange is over, or has one.
@@ -120,11 +129,6 @@ impl Exchanges {
     pub fn end(&self, id: u64) {
         let pieces = self.open.lock().unwrap().get_mut(&id).and_then(|e| e.pieces.take());
         drop(pieces);
-    }
-
-    /// What ends the connections that have a request.
-    pub fn at_work(&self) -> HashSet<*const Notify> {
-        self.open.lock().unwrap().values().map(|e| Arc::as_ptr(&e.kill)).collect()
     }
 
     pub fn abort(&self, id: u64) {

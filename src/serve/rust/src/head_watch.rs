@@ -1,5 +1,6 @@
 //! What hyper does not tell of a head: whether Content-Length stood beside Transfer-Encoding. Two servers that read
-//! such a request differently can be made to see different requests (RFC 9112, 6.1), so it is refused.
+//! such a request differently can be made to see different requests (RFC 9112, 6.1), so it is refused. Also whether a
+//! head has begun to come, and whether it is one of another version of HTTP.
 //!
 //! Bytes are followed as they come in. Only lengths have to be understood: a connection ends behind a request with
 //! Transfer-Encoding (server.rs), so nothing is looked at behind one.
@@ -11,6 +12,7 @@ pub struct HeadWatch {
     length: Option<u64>,
     encoded: bool,
     both: bool,
+    foreign: bool,
     skip: u64, // bytes of a body
     blind: bool,
 }
@@ -22,6 +24,7 @@ struct Line {
     name: Vec<u8>,
     in_value: bool,
     number: u64, // of its digits; hyper refuses a length with anything else in it
+    last: u128,  // its last 16 bytes
 }
 
 impl Line {
@@ -30,6 +33,7 @@ impl Line {
 
     fn read(&mut self, byte: u8) {
         self.begun |= byte != b'\r';
+        self.last = self.last << 8 | u128::from(byte);
         match byte {
             b'0'..=b'9' if self.in_value => {
                 self.number = self.number.saturating_mul(10).saturating_add((byte - b'0').into())
@@ -39,6 +43,14 @@ impl Line {
             _ if self.name.len() < Self::KEPT => self.name.push(byte),
             _ => {}
         }
+    }
+
+    /// The line ends with a version of HTTP that is newer than 1.
+    fn is_foreign(&self) -> bool {
+        let last = self.last.to_be_bytes();
+        let last = last.strip_suffix(b"\r").unwrap_or(&last);
+        let version = last.iter().rposition(|&b| b == b' ').map_or(last, |space| &last[space + 1..]);
+        version.strip_prefix(b"HTTP/").and_then(|v| v.first()).is_some_and(|major| (b'2'..=b'9').contains(major))
     }
 
     fn is(&self, name: &str) -> bool {
@@ -71,6 +83,16 @@ impl HeadWatch {
         self.both
     }
 
+    /// Bytes of a head came, which has not ended.
+    pub fn begun(&self) -> bool {
+        self.in_head || self.line.begun
+    }
+
+    /// The first line of a head asks for HTTP/2 or newer.
+    pub fn foreign(&self) -> bool {
+        self.foreign || (!self.in_head && self.line.is_foreign())
+    }
+
     fn end_of_line(&mut self) {
         let line = std::mem::take(&mut self.line);
         if !line.begun {
@@ -81,6 +103,7 @@ impl HeadWatch {
         }
         if !self.in_head {
             self.in_head = true;
+            self.foreign |= line.is_foreign(); // nothing is read behind it
         } else if line.is("content-length") {
             self.length = Some(line.number);
         } else if line.is("transfer-encoding") {
@@ -132,6 +155,33 @@ mod tests {
             for step in [1, 7, 1000] {
                 assert_eq!(both(&text, step), expected, "{text:?} in pieces of {step}");
             }
+        }
+    }
+
+    #[test]
+    fn knows_other_versions_and_heads_that_have_begun() {
+        let cases = [
+            ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", true),
+            ("PRI * HTTP/2.0", true),
+            ("GET /health HTTP/3\r\n", true),
+            ("GET /health HTTP/1.1\r\nHost: HTTP/2.0\r\n", false),
+            ("GET /HTTP/2.0 HTTP/1.0\r\n\r\n", false),
+            ("GET /HTTP/2", false),
+            ("GET /health\r\n", false),
+        ];
+        for (text, foreign) in cases {
+            for step in [1, 7, 1000] {
+                let mut watch = HeadWatch::default();
+                assert!(!watch.begun());
+                text.as_bytes().chunks(step).for_each(|part| watch.read(part));
+                assert_eq!(watch.foreign(), foreign, "{text:?} in pieces of {step}");
+            }
+        }
+        let mut watch = HeadWatch::default();
+        let body = "POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc";
+        for (text, begun) in [("\r\n", false), ("P", true), (&body[1..], false), ("\r\n", false), ("GET", true)] {
+            watch.read(text.as_bytes());
+            assert_eq!(watch.begun(), begun, "behind {text:?}");
         }
     }
 }

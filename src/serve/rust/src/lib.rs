@@ -4,6 +4,7 @@
 mod answer;
 mod exchange;
 mod head_watch;
+mod pace;
 mod server;
 mod stream;
 
@@ -48,6 +49,7 @@ pub struct Head {
     query: Text,
     peer: Text,
     connection: u64,
+    full: bool,
     headers: *const Header,
     header_count: usize,
 }
@@ -91,6 +93,7 @@ impl Handler {
             query: Text::of(head.uri.query().unwrap_or("").as_bytes()),
             peer: Text::of(head.peer.as_bytes()),
             connection: head.connection,
+            full: head.full,
             headers: headers.as_ptr(),
             header_count: headers.len(),
         };
@@ -129,9 +132,12 @@ pub struct CLimits {
     body_bytes: usize,
     bodies_bytes: usize,
     connections: usize,
+    spare: usize,
     header_ms: u32,
+    idle_ms: u32,
     body_ms: u32,
     write_ms: u32,
+    write_rate: u64,
 }
 
 /// Safety: as situ_http.h says.
@@ -152,9 +158,12 @@ pub unsafe extern "C" fn situ_http_start(
             body_bytes: l.body_bytes,
             bodies_bytes: l.bodies_bytes,
             connections: l.connections,
+            spare: l.spare,
             header: Duration::from_millis(l.header_ms.into()),
+            idle: Duration::from_millis(l.idle_ms.into()),
             body: Duration::from_millis(l.body_ms.into()),
             write: Duration::from_millis(l.write_ms.into()),
+            write_rate: l.write_rate,
         };
         let started = Server::start(*handler, limits, ffi::slice(sockets, count));
         let failed = |e: std::io::Error| ffi::Error { code: ffi::Code::Internal, text: e.to_string() };

@@ -8,7 +8,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::pin::{pin, Pin};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -18,14 +18,15 @@ use hyper::header::{HeaderMap, HeaderValue, CONNECTION, CONTENT_ENCODING, CONTEN
 use hyper::http::uri::Authority;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Response, StatusCode, Uri};
+use hyper::{Method, Response, StatusCode, Uri, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{watch, Notify, Semaphore};
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, timeout, Instant, Sleep};
 
 use crate::answer::{error_body, Answer, Content};
 use crate::exchange::{Exchanges, Guard};
+use crate::pace::Pace;
 use crate::stream::{Shared, Socket, Stream};
 use crate::{Fault, Handler};
 
@@ -35,17 +36,23 @@ pub struct Limits {
     pub body_bytes: usize,
     pub bodies_bytes: usize,
     pub connections: usize,
+    pub spare: usize,
     pub header: Duration,
+    pub idle: Duration,
     pub body: Duration,
     pub write: Duration,
+    pub write_rate: u64,
 }
 
 pub struct RequestHead {
     pub method: Method,
     pub uri: Uri,
+    pub version: Version,
     pub headers: HeaderMap,
     pub peer: String,
     pub connection: u64,
+    /// As many connections are at work as may, the spare ones aside.
+    pub full: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -86,18 +93,28 @@ struct Common {
     count: Arc<Count>,
     connections: AtomicU64, // so far
     /// Those that there are, by number, and what ends each.
-    open: Mutex<BTreeMap<u64, Arc<Notify>>>,
+    open: Mutex<BTreeMap<u64, (Arc<Notify>, Arc<Shared>)>>,
+    /// For connections at work.
+    rooms: Arc<Semaphore>,
 }
 
 impl Common {
     /// Drops the oldest connection that has no request: whoever only connects keeps nobody out.
     fn drop_idle(&self) {
-        let busy = self.exchanges.at_work();
         let mut open = self.open.lock().unwrap();
-        let idle = open.iter().find(|(_, kill)| !busy.contains(&Arc::as_ptr(kill))).map(|(number, _)| *number);
-        if let Some(kill) = idle.and_then(|number| open.remove(&number)) {
+        let idle = open.iter().find(|(_, (_, shared))| !shared.at_work()).map(|(number, _)| *number);
+        if let Some((kill, _)) = idle.and_then(|number| open.remove(&number)) {
             kill.notify_one();
         }
+    }
+
+    /// Whether there is room for a connection's request, until it is not at work.
+    fn has_room(&self, shared: &Shared) -> bool {
+        let mut room = shared.room.lock().unwrap();
+        if room.is_none() {
+            *room = self.rooms.clone().try_acquire_owned().ok();
+        }
+        room.is_some()
     }
 }
 
@@ -149,6 +166,7 @@ impl Server {
         let (phase, watched) = watch::channel(Phase::Open);
         let count = Arc::new(Count::default());
         let exchanges = Exchanges::new(handler, limits.bodies_bytes);
+        let rooms = Arc::new(Semaphore::new(limits.connections.saturating_sub(limits.spare)));
         let common = Arc::new(Common {
             handler,
             limits,
@@ -157,6 +175,7 @@ impl Server {
             count: count.clone(),
             connections: AtomicU64::new(0),
             open: Mutex::default(),
+            rooms,
         });
         let thread = std::thread::Builder::new().name("situ-http".into()).spawn(move || {
             runtime.block_on(async {
@@ -246,19 +265,64 @@ async fn accept(listener: Listener, common: Arc<Common>, slots: Arc<Semaphore>) 
     }
 }
 
+/// What a connection without a request waits for.
+#[derive(Clone, Copy, PartialEq)]
+enum Awaited {
+    Head, // the first one, or the rest of one
+    Next, // another request
+}
+
+/// How long a connection has been without a request.
+struct Silence {
+    header: Duration,
+    idle: Duration,
+    since: Option<(Awaited, u64)>, // and the exchange before it
+    timer: Pin<Box<Sleep>>,
+}
+
+impl Silence {
+    fn new(limits: &Limits) -> Self {
+        let (header, idle, since) = (limits.header, limits.idle, None);
+        Silence { header, idle, since, timer: Box::pin(sleep(header)) }
+    }
+
+    /// Ready: it has lasted too long.
+    fn poll(&mut self, cx: &mut Context<'_>, shared: &Shared) -> Poll<()> {
+        let exchange = shared.exchange.load(Ordering::Relaxed);
+        let since = if shared.at_work() || shared.lingers.load(Ordering::Relaxed) {
+            None
+        } else if exchange == 0 || shared.heads.lock().unwrap().begun() {
+            Some((Awaited::Head, exchange))
+        } else {
+            Some((Awaited::Next, exchange))
+        };
+        if since != self.since {
+            self.since = since;
+            let limit = if matches!(since, Some((Awaited::Next, _))) { self.idle } else { self.header };
+            self.timer.as_mut().reset(Instant::now() + limit);
+        }
+        if since.is_none() {
+            return Poll::Pending;
+        }
+        self.timer.as_mut().poll(cx)
+    }
+}
+
 async fn serve(socket: Socket, peer: String, common: Arc<Common>, counted: Counted) {
     let shared = Arc::new(Shared::default());
     let kill = Arc::new(Notify::new());
     let number = common.connections.fetch_add(1, Ordering::Relaxed) + 1;
-    common.open.lock().unwrap().insert(number, kill.clone());
+    common.open.lock().unwrap().insert(number, (kill.clone(), shared.clone()));
     let socket = Arc::new(socket);
-    let stream = Stream::new(socket.clone(), shared.clone(), common.handler, common.limits.write);
+    let pace = Pace::new(common.limits.write, common.limits.write_rate);
+    let stream = Stream::new(socket.clone(), shared.clone(), common.handler, pace);
     let service = service_fn(|request| {
         let (common, shared, kill, peer) = (common.clone(), shared.clone(), kill.clone(), peer.clone());
         async move {
             let (parts, body) = request.into_parts();
-            let (method, uri, headers) = (parts.method, parts.uri, parts.headers);
-            let head = RequestHead { method, uri, headers, peer, connection: number };
+            let (method, uri, version, headers) = (parts.method, parts.uri, parts.version, parts.headers);
+            let full = !common.has_room(&shared);
+            let head = RequestHead { method, uri, version, headers, peer, connection: number, full };
             Ok::<_, Infallible>(answer(head, body, &common, &shared, &kill).await)
         }
     });
@@ -266,13 +330,14 @@ async fn serve(socket: Socket, peer: String, common: Arc<Common>, counted: Count
     builder
         .timer(TokioTimer::new())
         .half_close(true) // what a client asked before it stopped sending is answered, unless the handler knows better
-        .header_read_timeout(common.limits.header)
+        .header_read_timeout(None) // see Silence
         .max_buf_size(2 * common.limits.header_bytes.max(8192))
         .max_headers(common.limits.headers + 32);
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let mut killed = pin!(kill.notified());
-    let mut gone = pin!(socket.gone());
+    let (mut gone, mut reset) = (pin!(socket.gone()), pin!(socket.reset()));
     let (mut is_gone, mut told) = (false, 0);
+    let mut silence = Silence::new(&common.limits);
     let mut stop: Option<Pin<Box<dyn Future<Output = ()> + Send>>> = Some(Box::pin(stopped(common.phase.clone())));
     poll_fn(|cx| {
         if killed.as_mut().poll(cx).is_ready() {
@@ -280,15 +345,20 @@ async fn serve(socket: Socket, peer: String, common: Arc<Common>, counted: Count
         }
         if stop.as_mut().is_some_and(|s| s.as_mut().poll(cx).is_ready()) {
             stop = None;
-            let busy = common.exchanges.at_work().contains(&Arc::as_ptr(&kill));
-            shared.idle.store(!busy, Ordering::Relaxed);
+            shared.idle.store(!shared.at_work(), Ordering::Relaxed);
             connection.as_mut().graceful_shutdown();
         }
         if connection.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());
         }
+        if !shared.at_work() {
+            shared.room.lock().unwrap().take();
+        }
         // hyper does not look while bytes of a next request wait.
         is_gone = is_gone || gone.as_mut().poll(cx).is_ready();
+        if silence.poll(cx, &shared).is_ready() || (is_gone && reset.as_mut().poll(cx).is_ready()) {
+            return Poll::Ready(());
+        }
         let exchange = shared.exchange.load(Ordering::Relaxed);
         if is_gone && told != exchange {
             told = exchange;
@@ -316,16 +386,18 @@ fn fault_of(head: &RequestHead, shared: &Shared, limits: &Limits) -> Fault {
     if count("transfer-encoding") > 1 || !head.headers.get_all(TRANSFER_ENCODING).iter().all(chunked) {
         return Some((StatusCode::BAD_REQUEST, "of Transfer-Encoding, chunked alone is read"));
     }
-    if count("host") != 1 {
+    // HTTP/1.0 knows no Host.
+    if count("host") > 1 || (count("host") == 0 && head.version != Version::HTTP_10) {
         return Some((StatusCode::BAD_REQUEST, "a request needs the header Host, once"));
     }
     // The host of a URL that has one counts, not the header (RFC 9112, 3.2.2).
-    let same = |a: &Authority| head.headers[HOST].as_bytes().eq_ignore_ascii_case(a.as_str().as_bytes());
+    let same =
+        |a: &Authority| head.headers.get(HOST).is_none_or(|h| h.as_bytes().eq_ignore_ascii_case(a.as_str().as_bytes()));
     if !head.uri.authority().is_none_or(same) {
         return Some((StatusCode::BAD_REQUEST, "the URL has another host than the header Host"));
     }
-    if ["origin", "authorization", "x-api-key"].into_iter().any(|name| count(name) > 1) {
-        return Some((StatusCode::BAD_REQUEST, "Origin, Authorization and X-Api-Key may stand once"));
+    if ["origin", "authorization", "x-api-key", "api-key"].into_iter().any(|name| count(name) > 1) {
+        return Some((StatusCode::BAD_REQUEST, "Origin, Authorization, X-Api-Key and Api-Key may stand once"));
     }
     let plain = |v: &HeaderValue| v.as_bytes().eq_ignore_ascii_case(b"identity");
     if !head.headers.get_all(CONTENT_ENCODING).iter().all(plain) {
@@ -351,8 +423,8 @@ async fn read_body(body: Incoming, limits: &Limits, guard: &mut Guard) -> Result
         }
         if !guard.take(data.len()) {
             return Err(Some((
-                StatusCode::SERVICE_UNAVAILABLE,
-                "the requests that are being read have no memory left",
+                StatusCode::TOO_MANY_REQUESTS,
+                "the requests that are being read have no memory left (--media-memory)",
             )));
         }
         bytes.extend_from_slice(&data);
@@ -369,15 +441,19 @@ fn failure() -> Response<Content> {
 }
 
 async fn answer(
-    head: RequestHead,
+    mut head: RequestHead,
     body: Incoming,
     common: &Common,
-    shared: &Shared,
+    shared: &Arc<Shared>,
     kill: &Arc<Notify>,
 ) -> Response<Answer> {
-    let (mut guard, answered) = common.exchanges.begin(kill);
-    shared.exchange.store(guard.id, Ordering::Relaxed);
+    let (mut guard, answered) = common.exchanges.begin(kill, shared);
     let fault = fault_of(&head, shared, &common.limits);
+    // A URL of HTTP/1.0 may name the host that no header does.
+    let named = head.uri.authority().and_then(|a| HeaderValue::from_str(a.as_str()).ok());
+    if let (None, Some(host)) = (head.headers.get(HOST), named) {
+        head.headers.insert(HOST, host);
+    }
     let mut close = head.headers.contains_key(TRANSFER_ENCODING) || fault.is_some();
     let mut taken = common.handler.head(guard.id, &head, fault);
     if let Ok(true) = taken {

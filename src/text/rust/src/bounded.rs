@@ -12,7 +12,7 @@
 //!   decoders         Replace, BPEDecoder and CTC with empty marks, WordPiece, and ByteLevel for bytes that are no UTF-8.
 //!                    A token of the vocabulary may have any length (`check_tokens`).
 
-use crate::{checks, ffi, limits};
+use crate::{checks, ffi, job, limits};
 use serde::{Deserialize, Deserializer};
 use tokenizers::decoders::strip::Strip;
 use tokenizers::decoders::DecoderWrapper;
@@ -22,9 +22,81 @@ use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::utils::SysRegex;
 use tokenizers::{Decoder, NormalizedString, Normalizer, PreTokenizedString, PreTokenizer, Result, TokenizerImpl};
-use tokenizers::{OffsetReferential, OffsetType, SplitDelimiterBehavior};
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::{Model, OffsetReferential, OffsetType, SplitDelimiterBehavior, Token, TruncationDirection};
 
-pub type BoundedTokenizer = TokenizerImpl<ModelWrapper, Normalizers, PreTokenizers, PostProcessorWrapper, Decoders>;
+pub type BoundedTokenizer = TokenizerImpl<Models, Normalizers, PreTokenizers, PostProcessorWrapper, Decoders>;
+
+/// A model that stops where nobody needs more tokens, or waits for them.
+pub struct Models(pub ModelWrapper);
+
+impl Model for Models {
+    type Trainer = <ModelWrapper as Model>::Trainer;
+
+    fn tokenize(&self, text: &str) -> Result<Vec<Token>> {
+        if job::is_cancelled() {
+            return Err("nobody waits for the text any more".into());
+        }
+        self.0.tokenize(text)
+    }
+    fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.0.token_to_id(token)
+    }
+    fn id_to_token(&self, id: u32) -> Option<String> {
+        self.0.id_to_token(id)
+    }
+    fn get_vocab(&self) -> std::collections::HashMap<String, u32> {
+        self.0.get_vocab()
+    }
+    fn get_vocab_size(&self) -> usize {
+        self.0.get_vocab_size()
+    }
+    fn save(&self, folder: &std::path::Path, prefix: Option<&str>) -> Result<Vec<std::path::PathBuf>> {
+        self.0.save(folder, prefix)
+    }
+    fn get_trainer(&self) -> Self::Trainer {
+        self.0.get_trainer()
+    }
+    fn tokenize_in_pretokenized(
+        &self,
+        text: &mut PreTokenizedString,
+        _: Option<(usize, TruncationDirection)>,
+    ) -> Result<()> {
+        match limits::wanted_tokens() {
+            Some((most, side)) => text.tokenize_with_limit(|piece| self.tokenize(piece.get()), most, side),
+            None => text.tokenize(|piece| self.tokenize(piece.get())),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Models {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        ModelWrapper::deserialize(deserializer).map(Models)
+    }
+}
+
+/// How many bytes of a text one token stands for at most; 0: it is not known. It is where every byte becomes a part of
+/// exactly one token: BPE of bytes whose vocabulary has all of them, behind steps that drop nothing.
+pub fn longest_token(tokenizer: &BoundedTokenizer) -> usize {
+    let model = tokenizer.get_model();
+    let keeps = |step: &Step<PreTokenizerWrapper>| match &step.step {
+        PreTokenizerWrapper::ByteLevel(_) | PreTokenizerWrapper::Digits(_) => true,
+        PreTokenizerWrapper::Split(split) => split.behavior != SplitDelimiterBehavior::Removed,
+        _ => false,
+    };
+    let is_byte_level = |step: &Step<PreTokenizerWrapper>| matches!(step.step, PreTokenizerWrapper::ByteLevel(_));
+    let splits = tokenizer.get_pre_tokenizer();
+    let of_bytes = matches!(model.0, ModelWrapper::BPE(_))
+        && tokenizer.get_normalizer().is_none_or(|steps| steps.0.iter().all(|step| step.name == "Prepend"))
+        && splits.is_some_and(|steps| steps.0.iter().all(keeps) && steps.0.iter().any(is_byte_level))
+        && ByteLevel::alphabet().iter().all(|byte| model.token_to_id(&byte.to_string()).is_some());
+    let added = tokenizer.get_added_tokens_decoder();
+    if !of_bytes || added.values().any(|token| token.lstrip || token.rstrip) {
+        return 0;
+    }
+    let of_model = model.get_vocab().keys().map(|token| token.chars().count()).max().unwrap_or(0);
+    added.values().map(|token| token.content.len()).max().unwrap_or(0).max(of_model)
+}
 
 /// What decoding counts as the input: far more than a usual token has, so that tokens of 128 spaces pass.
 pub const BYTES_PER_TOKEN: usize = 16;

@@ -229,7 +229,7 @@ pub fn check_file(bytes: &[u8]) -> Result<(), String> {
 /// After the library has read the file.
 pub fn check_loaded(tokenizer: &BoundedTokenizer) -> Result<(), String> {
     check_post_processor(tokenizer.get_post_processor())?;
-    check_pieces(tokenizer.get_model())
+    check_pieces(&tokenizer.get_model().0)
 }
 /// Of a BPE model that the library refuses, its first merge that names a piece which the vocabulary has not. The
 /// library says of the model alone that it is none.

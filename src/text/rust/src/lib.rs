@@ -15,6 +15,7 @@ mod tokenizer;
 // Their C functions go into the archive.
 pub use situ_audio;
 pub use situ_http;
+pub use situ_hub;
 pub use situ_image;
 
 #[global_allocator]

@@ -14,6 +14,7 @@ use minijinja::{Error, ErrorKind, Value};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
+use tokenizers::TruncationDirection;
 
 pub const FUEL: u64 = 20_000_000;
 /// The longest templates in use have 30 KB. The parser recurses once per `-` or `not`, so this also bounds its stack.
@@ -238,6 +239,19 @@ pub fn set_mark(mark: Option<Mark>) {
 
 pub fn mark() -> Option<Mark> {
     MARK.get()
+}
+
+thread_local! {
+    static WANTED: Cell<Option<(usize, TruncationDirection)>> = const { Cell::new(None) };
+}
+
+/// So many tokens of the next texts of this thread are wanted, of this side; others may be left out. `None`: all.
+pub fn set_wanted_tokens(wanted: Option<(usize, TruncationDirection)>) {
+    WANTED.set(wanted);
+}
+
+pub fn wanted_tokens() -> Option<(usize, TruncationDirection)> {
+    WANTED.get()
 }
 
 /// Starts the count of one text on this thread.

@@ -6,7 +6,7 @@ use crate::job::{self, Stop};
 use crate::{checks, grammar, limits};
 use std::collections::HashSet;
 use std::io::Read;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokenizers::{truncate_encodings, PostProcessor, TruncationDirection, TruncationParams};
 
@@ -33,6 +33,7 @@ pub struct Tokenizer {
     /// Made for the first grammar.
     pub vocabularies: grammar::Vocabularies,
     decodes_with_regex: bool,
+    longest_token: OnceLock<usize>,
 }
 
 impl Tokenizer {
@@ -102,7 +103,7 @@ fn load(bytes: Vec<u8>, bert: Option<BertRules>) -> Result<Tokenizer, String> {
     let left_out = special.iter().copied().filter(is_left_out).collect();
     let decodes_with_regex = inner.get_decoder().is_some_and(|decoders| decoders.have_regex());
     let inner = Arc::new(inner);
-    Ok(Tokenizer { inner, special, special_texts, special_sizes, left_out, vocabularies: Default::default(), decodes_with_regex })
+    Ok(Tokenizer { inner, special, special_texts, special_sizes, left_out, vocabularies: Default::default(), decodes_with_regex, longest_token: OnceLock::new() })
 }
 
 /// Safety: `stop` is as `situ_text.h` says.
@@ -185,18 +186,21 @@ pub unsafe extern "C" fn situ_text_encode(
     text_size: usize,
     add_special_tokens: bool,
     mark: u32,
+    most: usize,
     stop: *const Stop,
     out: *mut Ids,
     error: *mut Text,
 ) -> i32 {
     ffi::guarded(error, || {
         let text = ffi::utf8(text, text_size, "the text to encode")?.to_string();
+        let wanted = (most > 0).then_some((most.saturating_add(1), TruncationDirection::Right));
         let mark = char::from_u32(mark).filter(|mark| *mark != '\0');
         let special = mark.map(|_| (*tokenizer).special.clone());
         let tokenizer = (*tokenizer).inner.clone();
         let encode_with = move |text: String, mark: Option<limits::Mark>| {
             limits::begin_text(text.len());
             limits::set_mark(mark);
+            limits::set_wanted_tokens(wanted);
             // encode_fast leaves the character offsets out; the ids are those of encode.
             tokenizer.encode_fast(text, add_special_tokens).map(|e| e.get_ids().to_vec()).map_err(|e| e.to_string())
         };
@@ -231,6 +235,10 @@ fn encode_texts(
     if most > 0 && most < added {
         return Err(format!("at most {most} tokens, and {added} are added to every text"));
     }
+    // More than `most` tokens of a text are never kept. Of a pair the longer text is cut first, so that both lengths are
+    // wanted.
+    let stops = most > 0 && second.is_none();
+    limits::set_wanted_tokens(stops.then_some((most.saturating_add(1), direction)));
     let plain = |text: String| {
         limits::begin_text(text.len());
         tokenizer.encode_fast(text, false).map_err(|e| e.to_string())
@@ -409,6 +417,17 @@ pub unsafe extern "C" fn situ_text_is_special(tokenizer: *const Tokenizer, id: u
 #[no_mangle]
 pub unsafe extern "C" fn situ_text_is_left_out(tokenizer: *const Tokenizer, id: u32) -> bool {
     (*tokenizer).left_out.contains(&id)
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn situ_text_longest_token(tokenizer: *const Tokenizer) -> usize {
+    let mut bytes = 0;
+    ffi::guarded(std::ptr::null_mut(), || {
+        let tokenizer = &*tokenizer;
+        bytes = *tokenizer.longest_token.get_or_init(|| bounded::longest_token(&tokenizer.inner));
+        Ok(())
+    });
+    bytes
 }
 
 #[no_mangle]

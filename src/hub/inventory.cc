@@ -1,0 +1,257 @@
+#include "hub/inventory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <set>
+
+#include "base/descriptor.h"
+#include "hub/cache.h"
+#include "pipelines/model_folder_choice.h"
+#include "pipelines/remove_packs.h"
+
+namespace situ::hub {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kModels = "models--";
+
+// $XDG_STATE_HOME/situ/pulled, a folder a line; "": there is no home.
+fs::path pulled_file() {
+  for (const auto& [name, below] :
+       {std::pair<const char*, const char*>{"XDG_STATE_HOME", "situ/pulled"}, {"HOME", ".local/state/situ/pulled"}})
+    if (const char* value = std::getenv(name); value != nullptr && value[0] == '/') return fs::path(value) / below;
+  return {};
+}
+
+std::set<std::string> pulled_folders() {
+  std::set<std::string> all;
+  std::ifstream in(pulled_file());
+  for (std::string line; std::getline(in, line);) all.insert(line);
+  return all;
+}
+
+std::string name_of_folder(const fs::path& folder) {
+  std::string name = folder.filename().string().substr(kModels.size());
+  if (const size_t at = name.find("--"); at != std::string::npos) name.replace(at, 2, "/");
+  return name;
+}
+
+std::vector<fs::path> repositories() {
+  std::vector<fs::path> all;
+  std::error_code error;
+  const fs::path cache = fs::absolute(hub_cache());
+  for (fs::directory_iterator it(cache, error), end; !error && it != end; it.increment(error)) {
+    std::error_code gone;
+    if (it->path().filename().string().starts_with(kModels) && it->is_directory(gone) && !it->is_symlink(gone) &&
+        name_of_folder(it->path()).find('/') != std::string::npos)
+      all.push_back(it->path());
+  }
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+// The files of a repository, each once: those that links lead to.
+std::set<fs::path> real_files(const fs::path& repository) {
+  std::set<fs::path> files;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(repository, error), end; !error && it != end; it.increment(error)) {
+    std::error_code gone;
+    if (!it->is_regular_file(gone)) continue;
+    const fs::path file = fs::weakly_canonical(it->path(), gone);
+    if (!gone) files.insert(file);
+  }
+  return files;
+}
+
+int64_t bytes_of_files(const std::set<fs::path>& files) {
+  int64_t bytes = 0;
+  std::error_code error;
+  for (const fs::path& file : files)
+    if (const uintmax_t size = fs::file_size(file, error); !error) bytes += static_cast<int64_t>(size);
+  return bytes;
+}
+
+// Commits that a file of refs/ names.
+std::set<std::string> named_commits(const fs::path& repository) {
+  std::set<std::string> commits;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(repository / "refs", error), end; !error && it != end; it.increment(error)) {
+    std::ifstream in(it->path());
+    std::string commit;
+    if (in >> commit) commits.insert(commit);
+  }
+  return commits;
+}
+
+std::string newest_commit(const fs::path& repository) {
+  std::string newest;
+  fs::file_time_type time;
+  std::error_code error;
+  for (fs::directory_iterator it(repository / "snapshots", error), end; !error && it != end; it.increment(error)) {
+    std::error_code gone;
+    const fs::file_time_type own = fs::last_write_time(it->path(), gone);
+    if (gone || (!newest.empty() && own <= time)) continue;
+    newest = it->path().filename().string();
+    time = own;
+  }
+  return newest;
+}
+
+// The model of a repository; nothing: it has no graph.
+std::optional<CachedModel> model_of(const fs::path& folder, const std::set<std::string>& ours) {
+  CachedModel model;
+  model.name = name_of_folder(folder);
+  const RepositoryCache cache(model.name);
+  std::string commit = cache.commit_of("main");
+  std::error_code none;
+  if (commit.empty() || !fs::is_directory(cache.snapshot(commit), none)) commit = newest_commit(folder);
+  if (commit.empty()) return std::nullopt;
+  FolderListing listing;
+  listing.name = model.name;
+  listing.processor = processor_variants();
+  bool graphs = false;
+  for (const auto& [path, file] : cache.walk(commit)) {
+    listing.files.push_back({path, file.size});
+    graphs = graphs || path.ends_with(".onnx");
+    constexpr int64_t kMostText = 8 << 20;
+    if (!path.ends_with("config.json") || file.size > kMostText) continue;
+    std::ifstream in(cache.snapshot(commit) / path, std::ios::binary);
+    listing.texts[path].assign(std::istreambuf_iterator<char>(in), {});
+  }
+  if (!graphs) return std::nullopt;
+  model.path = cache.snapshot(commit);
+  model.bytes = bytes_of_files(real_files(folder));
+  model.ours = ours.count(folder.string()) != 0;
+  if (const Result<FolderChoice> choice = choose_model(listing, "", {}); choice.is_ok()) {
+    model.kind = choice->kind;
+    model.variants.push_back(choice->label);
+    for (const FolderChoice::Other& other : choice->others) model.variants.push_back(other.label);
+  }
+  return model;
+}
+
+bool is_gone(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  return !error;
+}
+
+Status remove_folder(const fs::path& folder) {
+  const std::set<fs::path> files = real_files(folder);
+  remove_packs_of({files.begin(), files.end()});
+  (void)is_gone(folder.parent_path() / ".locks" / folder.filename());
+  std::error_code error;
+  fs::remove_all(folder, error);
+  return error ? Status::error(folder.string() + ": cannot be removed: " + error.message()) : Status::ok();
+}
+
+// Whether somebody fetches into this part.
+bool is_fetched(const fs::path& repository, const std::string& digest) {
+  const fs::path file = repository.parent_path() / ".locks" / repository.filename() / (digest + ".lock");
+  const Descriptor lock(open(file.c_str(), O_RDWR | O_CLOEXEC));
+  return lock.number() >= 0 && flock(lock.number(), LOCK_EX | LOCK_NB) != 0;
+}
+
+// Parts of downloads; commits without a name; blobs that no snapshot has any more.
+void prune_repository(const fs::path& repository) {
+  const std::set<std::string> named = named_commits(repository);
+  std::error_code error;
+  std::vector<fs::path> gone;
+  std::set<fs::path> linked;
+  for (fs::directory_iterator it(repository / "snapshots", error), end; !error && it != end; it.increment(error)) {
+    if (!named.empty() && named.count(it->path().filename().string()) == 0) {
+      gone.push_back(it->path());
+      gone.push_back(repository / "trees" / (it->path().filename().string() + ".json"));
+      continue;
+    }
+    std::error_code unreadable;
+    for (fs::recursive_directory_iterator f(it->path(), unreadable), last; !unreadable && f != last;
+         f.increment(unreadable)) {
+      std::error_code none;
+      if (f->is_symlink(none))
+        linked.insert((f->path().parent_path() / fs::read_symlink(f->path(), none)).lexically_normal());
+    }
+  }
+  for (fs::directory_iterator it(repository / "blobs", error), end; !error && it != end; it.increment(error))
+    if (linked.count(it->path().lexically_normal()) == 0 && !is_fetched(repository, it->path().stem().string()))
+      gone.push_back(it->path());
+  remove_packs_of(gone);
+  for (const fs::path& path : gone) (void)is_gone(path);
+}
+
+// When a model's largest file was read or written last: others are read by listings too.
+int64_t last_use(const fs::path& repository) {
+  int64_t last = 0, largest = -1;
+  for (const fs::path& file : real_files(repository)) {
+    struct stat info;
+    if (stat(file.c_str(), &info) != 0 || int64_t{info.st_size} <= largest) continue;
+    largest = int64_t{info.st_size};
+    last = std::max(int64_t{info.st_atime}, int64_t{info.st_mtime});
+  }
+  return last;
+}
+
+}  // namespace
+
+std::vector<CachedModel> cached_models() {
+  std::vector<CachedModel> models;
+  const std::set<std::string> ours = pulled_folders();
+  for (const fs::path& folder : repositories())
+    if (std::optional<CachedModel> model = model_of(folder, ours)) models.push_back(std::move(*model));
+  return models;
+}
+
+void remember_pulled(const fs::path& repository) {
+  const fs::path file = pulled_file();
+  std::error_code error;
+  if (file.empty() || fs::exists(repository, error) || pulled_folders().count(repository.string()) != 0) return;
+  fs::create_directories(file.parent_path(), error);
+  const Descriptor out(open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  const std::string line = repository.string() + "\n";
+  if (out.number() >= 0) (void)!write(out.number(), line.data(), line.size());
+}
+
+Status remove_model(const std::string& repository, bool force) {
+  const fs::path folder = RepositoryCache(repository).folder();
+  std::error_code none;
+  if (!fs::is_directory(folder, none) || fs::is_symlink(folder, none))
+    return Status::error(Code::kInvalidArgument, repository + ": is not in " + hub_cache().string());
+  if (!force && pulled_folders().count(folder.string()) == 0)
+    return Status::error(Code::kInvalidArgument,
+                         repository + ": was fetched by another program; --force removes it all the same");
+  return remove_folder(folder);
+}
+
+Result<Pruned> prune_cache(std::optional<int64_t> to, bool force) {
+  const std::set<std::string> ours = pulled_folders();
+  std::vector<fs::path> folders = repositories();
+  std::erase_if(folders, [&](const fs::path& f) { return !force && ours.count(f.string()) == 0; });
+  Pruned pruned;
+  int64_t before = 0, now = 0;
+  std::vector<std::pair<int64_t, fs::path>> used;
+  for (const fs::path& folder : folders) {
+    before += bytes_of_files(real_files(folder));
+    used.emplace_back(last_use(folder), folder);  // before anything of it is read
+    prune_repository(folder);
+    now += bytes_of_files(real_files(folder));
+  }
+  std::sort(used.begin(), used.end());
+  for (const auto& [when, folder] : used) {
+    if (!to || now <= *to) break;
+    const int64_t bytes = bytes_of_files(real_files(folder));
+    if (const Status removed = remove_folder(folder); !removed.is_ok()) return removed;
+    pruned.models.push_back(name_of_folder(folder));
+    now -= bytes;
+  }
+  pruned.bytes = before - now;
+  return pruned;
+}
+
+}  // namespace situ::hub
