@@ -260,6 +260,7 @@ TellingSteps ScoreRecogniser::steps_of(ValueId x, ValueId s, int64_t heads) cons
 
 bool ScoreRecogniser::nothing_for_whole_rows(ValueId x, ValueId s, int64_t heads) {
   const TellingSteps telling = steps_of(x, s, heads);
+  if (!telling.told) return false;
   for (const auto& [tokens, past] : telling.steps) {
     const Result<Tensor> bias =
         prober_.evaluate(x, {{s, Tensor::allocate(DType::kF32, dims_of(s, tokens, past))}}, tokens, past);
@@ -267,7 +268,7 @@ bool ScoreRecogniser::nothing_for_whole_rows(ValueId x, ValueId s, int64_t heads
     for (const float b : floats(*bias))
       if (b > kMasked && b != 0) return false;
   }
-  return telling.told;
+  return true;
 }
 
 // What the nodes between `s` and `x` read besides scores.
@@ -292,6 +293,7 @@ bool ScoreRecogniser::hides_what_it_multiplies(ValueId x, ValueId s, float scale
   const auto [known, fresh] = multiplied_.try_emplace(mask_key(x, s) + std::to_string(heads), false);
   if (!fresh) return known->second;
   const TellingSteps telling = steps_of(x, s, heads);
+  if (!telling.told) return false;
   for (const auto& [tokens, past] : telling.steps) {
     const Tensor zero = Tensor::allocate(DType::kF32, dims_of(s, tokens, past)),
                  input = prober_.random(dims_of(s, tokens, past), 5);
@@ -303,7 +305,7 @@ bool ScoreRecogniser::hides_what_it_multiplies(ValueId x, ValueId s, float scale
       if (bias[i] > kMasked && !(std::fabs(scores[i] - bias[i] - scale * in[i]) <= 1e-4f * (1 + std::fabs(scores[i]))))
         return false;
   }
-  return known->second = telling.told;
+  return known->second = true;
 }
 
 // Equal where the same operators on the same masks stand between scores and Softmax.

@@ -309,7 +309,9 @@ class Finder {
     std::set<int64_t> tokens;
     for (const int64_t t : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{5}, int64_t{17}, turn / 3, turn / 2, turn - 2})
       if (t >= 0 && t <= turn - 2 && (!first || t < kSquare)) tokens.insert(t);
-    for (const auto& [count, past] : telling_steps(graph_, lengths_, read, context_.phase, turn - 1).steps)
+    const TellingSteps telling = telling_steps(graph_, lengths_, read, context_.phase, turn - 1, Judged::kCompared);
+    if (!telling.told) return true;
+    for (const auto& [count, past] : telling.steps)
       if (!first || count < kSquare) tokens.insert(count + past - 1);
     return std::any_of(tokens.begin(), tokens.end(), [&](int64_t t) {
       const auto step = first ? std::pair(t + 1, int64_t{0}) : std::pair(int64_t{1}, t);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "passes/turning_points.h"
 
@@ -123,6 +124,34 @@ Status FusedMasks::check() {
     builder.keep(std::move(n));
   }
   return builder.finish();
+}
+
+Status check_key_lengths(PassContext& context) {
+  const Graph& graph = context.graph;
+  Prober prober(graph, context.binding, context.evaluator);
+  const Dim last = context.phase == Phase::kDecode  ? Dim::symbol(kSymP)
+                   : context.phase == Phase::kFirst ? Dim::symbol(kSymS) - Dim(1)
+                                                    : Dim::symbol(kSymP) + Dim::symbol(kSymS) - Dim(1);
+  std::set<ValueId> right;  // layers read one value
+  for (const Node& n : graph.nodes) {
+    if (!n.is("GroupQueryAttention", "com.microsoft") || !n.has_input(5) || !right.insert(n.in[5]).second) continue;
+    const auto fail = [&](const std::string& what) { return n.error("seqlens_k " + what, Reason::Kind::kAttribute); };
+    const auto& content = graph.values[n.in[5]].info.content;
+    if (content && *content == Shape{last}) continue;
+    const TellingSteps telling = telling_steps(graph, prober, {n.in[5]}, context.phase, context.context_length);
+    if (!telling.told) return fail("is not shown to be one less than the tokens of the sequence at every step");
+    for (const auto& [tokens, past] : telling.steps) {
+      const std::string step = " with " + std::to_string(tokens) + " new and " + std::to_string(past) + " past tokens",
+                        should_be = std::to_string(past + tokens - 1);
+      const Result<Tensor> lengths = prober.host_value(n.in[5], tokens, past);
+      if (!lengths.is_ok()) return fail("cannot be told before a step" + step + ": " + lengths.status().message());
+      for (const int64_t length : lengths->to_i64())
+        if (length != past + tokens - 1)
+          return fail("is " + std::to_string(length) + step + ", should be " + should_be +
+                      ": parts of a cache are not supported");
+    }
+  }
+  return Status::ok();
 }
 
 }  // namespace situ

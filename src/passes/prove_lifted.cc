@@ -57,7 +57,7 @@ class Proof {
   static Binding roles(const FixedWindow& w) {
     Binding b;
     b.inputs[w.ids] = InputRole::kTokenIds;
-    b.inputs[w.mask] = InputRole::kPositions;  // known on the host
+    b.inputs[w.mask] = InputRole::kWindowMask;
     for (const ValueId v : w.positions) b.inputs[v] = InputRole::kPositions;
     for (const FixedWindow::State& s : w.states) b.inputs[s.past] = InputRole::kState;
     return b;

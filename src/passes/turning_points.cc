@@ -324,7 +324,7 @@ class Finder {
   std::optional<std::vector<double>> few_numbers(ValueId v) const {
     for (int hops = 0; v != kNoValue && hops < kMostHops; ++hops) {
       if (const auto number = lone_number(v)) return std::vector<double>{*number};
-      if (graph_.values[v].info.type == DType::kBool) return std::vector<double>{0, 1};
+      if (graph_.values[v].info.type == DType::kBool || prober_.zeros_and_ones(v)) return std::vector<double>{0, 1};
       const Node* n = graph_.producer(v);
       if (!n || !n->def) break;
       if (n->is("Where")) {
@@ -402,10 +402,16 @@ TurningPoints turning_points(const Graph& graph, const Prober& prober, const std
   return Finder(graph, prober, judged).find(roots);
 }
 
+// A condition of a step is for its last query what it is where that one is a step of its own.
+static bool last_query_is_alone(const Graph& graph, const Prober& prober, ValueId v, int64_t tokens, int64_t past) {
+  const Result<Tensor> all = prober.host_value(v, tokens, past), last = prober.host_value(v, 1, past + tokens - 1);
+  return all.is_ok() && last.is_ok() && part_agrees(graph.values[v].info.shape, *last, *all, tokens - 1);
+}
+
 TellingSteps telling_steps(const Graph& graph, const Prober& prober, const std::vector<ValueId>& rules, Phase phase,
                            int64_t context, Judged judged, int64_t most_elements) {
   TellingSteps found;
-  std::set<std::pair<int64_t, int64_t>> steps;
+  std::set<std::pair<int64_t, int64_t>> steps, large;
   bool all_fit = true;
   int64_t elements = 0;  // of single queries
   const auto add = [&](int64_t tokens, int64_t past) {
@@ -414,6 +420,7 @@ TellingSteps telling_steps(const Graph& graph, const Prober& prober, const std::
       return;
     if (tokens > 1 && tokens * (tokens + past) > most_elements) {
       if (phase == Phase::kFirst) all_fit = false;  // has no step of its last query alone
+      large.emplace(tokens, past);
       return;
     }
     if (steps.emplace(tokens, past).second && tokens == 1) elements += past;
@@ -446,7 +453,11 @@ TellingSteps telling_steps(const Graph& graph, const Prober& prober, const std::
     add(4, n - 2);
     for (int64_t tokens = n - 1; tokens <= n + 1; ++tokens) add(tokens, 0);
   }
-  return answer(true);
+  return answer(std::all_of(large.begin(), large.end(), [&](const auto& step) {
+    return std::all_of(points.conditions.begin(), points.conditions.end(), [&](ValueId v) {
+      return !prober.changes(v) || last_query_is_alone(graph, prober, v, step.first, step.second);
+    });
+  }));
 }
 
 // Of sequences of up to `longest` tokens.
@@ -468,11 +479,12 @@ static bool same_entries(const Graph& graph, Prober& prober, ValueId v, int64_t 
               : !agrees(1, past) || !agrees(2, past) || !agrees(5, past) || !agrees(kManyTokens / 2, past))
       return false;
   const TurningPoints points = turning_points(graph, prober, {v}, Judged::kCompared);
+  if (points.at.size() > kMostTellingPoints) return false;
   for (int64_t n : points.at)
     for (int64_t tokens = n - 1; tokens <= n + 1; ++tokens)
       if (!agrees(tokens, 0) || (!first && (!agrees(tokens, 3) || !agrees(3, tokens)))) return false;
   // Further on one token is compared with itself behind another one.
-  for (size_t i = 0; i < points.at.size() && points.at.size() <= kMostTellingPoints && !first; ++i)
+  for (size_t i = 0; i < points.at.size() && !first; ++i)
     for (int64_t past = std::max(far, points.at[i] - 2); past <= points.at[i] + 1 && past < longest; ++past) {
       const Result<Tensor> alone = prober.host_value(v, 1, past), behind = prober.host_value(v, 2, past - 1);
       if (!alone.is_ok() || !behind.is_ok() || !part_agrees(shape, *alone, behind->to_f64(), behind->dims(), 1))
