@@ -6,6 +6,7 @@
 #   make test-all what test leaves out too: sweeps, emulated instruction sets, all sanitizers on all tests
 #   make quick    the unit tests, the rules about the source and its format: what to run before a commit
 #   make fuzz     fuzzers on what reads files: SECONDS=60 for each of TARGETS (all; tests/fuzz)
+#   make mutants  small models that were changed a little, against ONNX Runtime: SECONDS=600, SEED=1
 #   make format   formats the C++ files
 #   make python-test  builds the Python package with pip, and tests it
 #   make bench    measures the demo model, in place and naive
@@ -14,7 +15,7 @@
 MODEL := .models/smollm2-135m-instruct
 PYTHON := .venv/bin/python
 
-.PHONY: all build model python demo serve test test-all quick fuzz format python-test bench clean install-deps
+.PHONY: all build model python demo serve test test-all quick fuzz mutants format python-test bench clean install-deps
 
 all: build
 
@@ -43,6 +44,20 @@ fuzz: SECONDS := 60
 fuzz:
 	@scripts/install_deps.sh checks
 	@scripts/fuzz.sh $(SECONDS) $(TARGETS)
+
+mutants: SECONDS := 600
+mutants: SEED := 1
+mutants: build .venv-mutants/installed
+	@if [ -e ../shared/tools/semantic_mutants.py ]; then \
+	  .venv-mutants/bin/python -B ../shared/tools/semantic_mutants.py $(SECONDS) $(SEED); \
+	else echo "skipped: no models in the shared folder"; fi
+
+# The environment of ONNX Runtime, which only the mutants need.
+.venv-mutants/installed: tools/mutants_requirements.txt
+	@rm -rf .venv-mutants
+	@python3 -m venv .venv-mutants
+	@.venv-mutants/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --only-binary :all: -r $<
+	@touch $@
 
 quick: install-deps
 	@scripts/test.sh quick

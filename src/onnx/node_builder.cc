@@ -104,10 +104,19 @@ void GraphBuilder::build_node(const NodeProto& proto, const Environment& environ
   }
 }
 
+// Operands that no version of an operator leaves out: what reads them later does not ask.
+static void check_operands(const Node& node) {
+  static const std::set<std::string> kAll{"Where", "ScatterElements", "ScatterND", "Scatter", "Range", "OneHot"};
+  for (size_t i = 0; i < node.in.size(); ++i)
+    if (node.in[i] == kNoValue && ((i == 0 && node.op != "Loop") || (node.domain.empty() && kAll.count(node.op))))
+      throw ImportError("operand " + std::to_string(i) + " is left out, and " + node.op + " needs it");
+}
+
 void GraphBuilder::build_operator(Node node, const NodeProto& proto, const Environment& environment) {
   node.opset = opset_of(node.domain, environment);
   node.in = operands(proto, environment);
   while (!node.in.empty() && node.in.back() == kNoValue) node.in.pop_back();
+  check_operands(node);
   node.out = results(proto, environment);
   for (size_t i = 0; i < proto.attributes.size(); ++i) {
     const AttributeSource source{proto.attributes[i], &environment, proto.index, static_cast<int64_t>(i)};

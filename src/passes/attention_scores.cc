@@ -142,11 +142,16 @@ bool ScoreRecogniser::recognise_form(ValueId x, ValueId s, int64_t heads, ScoreF
   m->softcap = std::fabs(reach) < 0.9f * std::fabs(slope) * 1e6f ? std::fabs((*large)[probe] - (*bias)[probe]) : 0;
   m->scale = m->softcap > 0 ? slope : reach / 1e6f;
   if (!std::isfinite(m->scale) || !std::isfinite(m->softcap)) return false;  // a half-precision score overflowed
+  const float most = m->softcap > 0 ? m->softcap : std::fabs(m->scale) * kLargestScore;
   for (size_t i = 0; i < input.size(); ++i) {
-    if ((*bias)[i] <= kMasked) continue;
+    if ((*bias)[i] <= kMasked) {  // still, where scores are as large as they may be
+      if ((*bias)[i] + 2 * most > kMasked / 2) return false;
+      continue;
+    }
     const float v = m->scale * input[i] * 4;
     const float expected = (m->softcap > 0 ? m->softcap * std::tanh(v / m->softcap) : v) + (*bias)[i];
-    if (!(std::fabs(expected - (*middle)[i]) <= 1e-4f * (1 + std::fabs(expected)))) return false;
+    // What is added to scores rounds them, and must not be taken for what is made of them.
+    if (!(std::fabs(expected - (*middle)[i]) <= 1e-4f * (1 + std::fabs(v)))) return false;
   }
   // Of other keys than the tokens of the sequence only what is proved for any number of them is known.
   if (!of_sequence(shape(s))) return told_apart(x, s, heads, m) || mask_operand(x, s, m);
@@ -248,16 +253,15 @@ bool ScoreRecogniser::added_as_it_is(ValueId x, ValueId s, const DistanceBias& d
   return true;
 }
 
-bool ScoreRecogniser::nothing_for_whole_rows(ValueId x, ValueId s) {
-  const int64_t far = std::clamp<int64_t>(context_.context_length, 2, 4096);
-  for (auto [tokens, past] : {std::pair<int64_t, int64_t>{tokens_, past_},
-                              {2, 5},
-                              {std::min<int64_t>(far, 64), 0},
-                              {1, far / 2},
-                              {1, far - 1}}) {
-    if ((context_.phase == Phase::kDecode && tokens != 1) || (context_.phase == Phase::kFirst && past != 0) ||
-        tokens + past > far)
-      continue;
+TellingSteps ScoreRecogniser::steps_of(ValueId x, ValueId s, int64_t heads) const {
+  return telling_steps(graph_, prober_, known_operands(x, s), context_.phase, context_.context_length, Judged::kByValue,
+                       kMostStepElements / std::max<int64_t>(1, heads));
+}
+
+bool ScoreRecogniser::nothing_for_whole_rows(ValueId x, ValueId s, int64_t heads) {
+  const TellingSteps telling = steps_of(x, s, heads);
+  if (!telling.told) return false;
+  for (const auto& [tokens, past] : telling.steps) {
     const Result<Tensor> bias =
         prober_.evaluate(x, {{s, Tensor::allocate(DType::kF32, dims_of(s, tokens, past))}}, tokens, past);
     if (!bias.is_ok()) return false;
@@ -283,12 +287,14 @@ bool ScoreRecogniser::multiplied(ValueId x, ValueId s) const {
            return graph_.nodes[i].is("Mul") && !scales(graph_, prober_, graph_.nodes[i]);
          });
 }
-// Where a mask is multiplied in, scores of 0 do not show it: other scores do, at several steps.
+// Where a mask is multiplied in, scores of 0 do not show it: other scores do.
 bool ScoreRecogniser::hides_what_it_multiplies(ValueId x, ValueId s, float scale, int64_t heads) {
   if (context_.phase != Phase::kAny) return false;
-  const int64_t far = std::min<int64_t>(context_.context_length, 4096);
-  for (auto [tokens, past] :
-       {std::pair<int64_t, int64_t>{2, 5}, {std::min<int64_t>(far, 64), 0}, {1, far / 2}, {1, far - 1}}) {
+  const auto [known, fresh] = multiplied_.try_emplace(mask_key(x, s) + std::to_string(heads), false);
+  if (!fresh) return known->second;
+  const TellingSteps telling = steps_of(x, s, heads);
+  if (!telling.told) return false;
+  for (const auto& [tokens, past] : telling.steps) {
     const Tensor zero = Tensor::allocate(DType::kF32, dims_of(s, tokens, past)),
                  input = prober_.random(dims_of(s, tokens, past), 5);
     Result<Tensor> a = prober_.evaluate(x, {{s, zero}}, tokens, past),
@@ -299,25 +305,16 @@ bool ScoreRecogniser::hides_what_it_multiplies(ValueId x, ValueId s, float scale
       if (bias[i] > kMasked && !(std::fabs(scores[i] - bias[i] - scale * in[i]) <= 1e-4f * (1 + std::fabs(scores[i]))))
         return false;
   }
-  return true;
+  return known->second = true;
 }
 
 // Equal where the same operators on the same masks stand between scores and Softmax.
 std::string ScoreRecogniser::mask_key(ValueId x, ValueId s) const {
-  std::string key = shape_str(shape(s));
   const auto cone = x == s ? std::optional<Cone>() : prober_.cone(x, s, kMaxConeNodes);
-  if (!cone) return key;
-  std::map<ValueId, size_t> place{{s, 0}};
-  for (int i : cone->nodes) {
-    const Node& n = graph_.nodes[i];
-    key += "\n" + node_key(n, [&](ValueId v) {
-             if (const auto inside = place.find(v); inside != place.end()) return "<" + std::to_string(inside->second);
-             const std::string numbers = numbers_key(graph_.values[v]);
-             return numbers.empty() ? "#" + std::to_string(v) : numbers;
-           });
-    for (ValueId v : n.out) place.emplace(v, place.size());
-  }
-  return key;
+  return cone_key(graph_, cone ? cone->nodes : std::vector<int>{}, s, [&](ValueId v) {
+    const std::string numbers = numbers_key(graph_.values[v]);
+    return numbers.empty() ? "#" + std::to_string(v) : numbers;
+  });
 }
 
 // A mask without closed form is kept as a value where it is added as one.

@@ -9,6 +9,7 @@
 #include "passes/distance_bias.h"
 #include "passes/mask.h"
 #include "passes/probe.h"
+#include "passes/turning_points.h"
 
 namespace situ {
 
@@ -40,11 +41,12 @@ class ScoreRecogniser {
   bool recognise(ValueId x, ValueId s, int64_t heads, ScoreForm* form);
   // Whether all that is added to a score hides it. Softmax takes no notice of what is added to a whole row, unless
   // there is a sink.
-  bool nothing_for_whole_rows(ValueId x, ValueId s);
+  bool nothing_for_whole_rows(ValueId x, ValueId s, int64_t heads);
   DistanceBiases& distances() { return distances_; }
 
  private:
   bool recognise_form(ValueId x, ValueId s, int64_t heads, ScoreForm* form);
+  TellingSteps steps_of(ValueId x, ValueId s, int64_t heads) const;
   std::vector<int64_t> dims_of(ValueId s, int64_t tokens, int64_t past) const;
   bool scores_node(const Node& n);
   bool hides(ValueId v);
@@ -72,6 +74,7 @@ class ScoreRecogniser {
   const int64_t tokens_, past_;  // of the probed step
   bool few_rows_ = false;        // of scores with fixed extents are probed
   std::map<std::string, std::optional<MaskForm>> masks_;
+  std::map<std::string, bool> multiplied_;  // by mask_key: what hides_what_it_multiplies found
 };
 
 }  // namespace situ

@@ -10,8 +10,7 @@
 namespace situ {
 namespace {
 
-constexpr size_t kMostTurns = 16;  // tokens are computed anew at each
-constexpr size_t kMostPoints = 128;
+constexpr size_t kMostTurns = 16;          // tokens are computed anew at each
 constexpr int64_t kEveryLength = 1 << 20;  // contexts whose lengths are all looked at
 constexpr int64_t kFewNumbers = 64;        // of a value that is looked at for all lengths,
 constexpr int64_t kManyNumbers = 1 << 16;  // and for few
@@ -295,12 +294,13 @@ std::optional<Tensor> LengthValues::at_every_length(ValueId v, int depth) {
   return all.is_ok() ? std::optional((*all)[0]) : std::nullopt;
 }
 
-// Of contexts whose lengths are not all looked at: as it was found, if it is the same at some lengths beyond.
+// Of contexts whose lengths are not all looked at: as it was found, if it is the same at all lengths that tell others.
 LengthValues::Form LengthValues::beyond(Form found, ValueId v) {
   if (looked_at_ == context_ || !found.few) return found;
-  std::set<int64_t> lengths{context_};
-  for (int64_t n = looked_at_; n < context_; n += n / 7) lengths.insert(n);
-  for (const int64_t length : lengths) {
+  const std::set<int64_t> lengths = telling_lengths(v);
+  if (lengths.empty()) return {};
+  for (auto at = lengths.lower_bound(looked_at_); at != lengths.end(); ++at) {
+    const int64_t length = *at;
     const Result<Tensor> t =
         phase_ == Phase::kFirst ? prober_.host_value(v, length, 0) : prober_.host_value(v, 1, length - 1);
     if (!t.is_ok() || !same(*t, found.few->values.back())) return {};
@@ -311,12 +311,10 @@ LengthValues::Form LengthValues::beyond(Form found, ValueId v) {
 // Lengths that tell a value at all others: at both sides of all turning points, and the shortest and longest, where the
 // rule is the same in between. Empty: none do.
 std::set<int64_t> LengthValues::telling_lengths(ValueId v) const {
-  const TurningPoints points = turning_points(graph_, prober_, {v});
-  if (!points.plain || points.anywhere || points.at.size() > kMostPoints) return {};
-  std::set<int64_t> lengths{context_};
-  for (int64_t length = 1; length <= 3; ++length) lengths.insert(std::min(length, context_));
-  for (const int64_t n : points.at)
-    for (int64_t length = n - 2; length <= n + 2; ++length) lengths.insert(std::clamp<int64_t>(length, 1, context_));
+  const TellingSteps telling = telling_steps(graph_, prober_, {v}, Phase::kAny, context_);
+  std::set<int64_t> lengths;
+  for (const auto& [tokens, past] : telling.steps)
+    if (telling.told) lengths.insert(tokens + past);
   return lengths;
 }
 

@@ -1,7 +1,6 @@
 #include "passes/cache_places.h"
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 #include <string>
 
@@ -94,21 +93,29 @@ void say_number(Graph& graph, ValueId input, const Dim& number) {
 
 void show_written(Graph& graph, ValueId mask, const Dim& length) {
   const std::string name = graph.values[mask].name;
-  std::vector<int64_t> places(static_cast<size_t>(graph.values[mask].info.shape[1].value()));
-  std::iota(places.begin(), places.end(), 0);
-  const int64_t count = static_cast<int64_t>(places.size());
-  Node less, cast;
-  less.name = name + "/written";
-  less.op = "Less";
-  cast.name = name;
-  cast.op = "Cast";
-  less.opset = cast.opset = 13;
-  less.in = {graph.add_constant(name + "/places", Tensor::vector_i64(places).reshaped({1, count})),
-             graph.add_shape(name + "/length", {length})};
-  less.out = cast.in = {graph.add_value(name + "/shown", DType::kBool)};
-  cast.out = {mask};
-  cast.set_int("to", static_cast<int64_t>(graph.values[mask].info.type));
-  graph.nodes.insert(graph.nodes.end(), {std::move(less), std::move(cast)});
+  const auto scalar = [&](const char* what, int64_t number) {
+    return graph.add_constant(name + what, Tensor::scalar_i64(number));
+  };
+  const auto op = [&](const char* kind, std::vector<ValueId> in, ValueId out) {
+    Node n;
+    n.name = graph.values[out].name;
+    n.op = kind;
+    n.opset = 13;
+    n.in = std::move(in);
+    n.out = {out};
+    graph.nodes.push_back(std::move(n));
+    return out;
+  };
+  // Never as numbers of their own: a file says how many there are.
+  const ValueId places =
+      op("Range", {scalar("/first", 0), scalar("/end", graph.values[mask].info.shape[1].value()), scalar("/one", 1)},
+         graph.add_value(name + "/places", DType::kI64));
+  const ValueId row = op("Unsqueeze", {places, graph.add_constant(name + "/axis", Tensor::vector_i64({0}))},
+                         graph.add_value(name + "/row", DType::kI64));
+  op("Cast",
+     {op("Less", {row, graph.add_shape(name + "/length", {length})}, graph.add_value(name + "/shown", DType::kBool))},
+     mask);
+  graph.nodes.back().set_int("to", static_cast<int64_t>(graph.values[mask].info.type));
 }
 
 }  // namespace situ

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "passes/node_key.h"
+#include "passes/turning_points.h"
 
 namespace situ {
 namespace {
@@ -382,14 +383,23 @@ bool CacheUpdates::goes_on(const CacheUpdate& u) {
   const int64_t stride = std::max<int64_t>(1, u.places / kMostPlaces);
   if (context_.phase == Phase::kFirst) return true;  // which has no past
   std::vector<std::vector<double>> before(u.positions.size()), steps(u.positions.size());
+  std::set<int64_t> telling;  // where not all are looked at
+  if (stride > 1) {
+    const TellingSteps steps_told = telling_steps(graph_, prober_, u.positions, Phase::kDecode, u.places);
+    if (!steps_told.told) return false;
+    for (const auto& [tokens, past] : steps_told.steps) telling.insert({past, past + 1});
+  }
+  int64_t last = -1;
   for (int64_t past = 0; past < u.places; ++past) {
-    if (stride > 1 && past % stride > 1) continue;  // the first two of each stride are compared
+    // The first two of each stride are compared.
+    if (stride > 1 && past % stride > 1 && telling.count(past) == 0) continue;
+    const bool next = past == std::exchange(last, past) + 1;
     for (size_t k = 0; k < u.positions.size(); ++k) {
       const Result<Tensor> value = prober_.host_value(u.positions[k], 1, past);
       if (!value.is_ok()) return false;
       const std::vector<double> now = value->to_f64();
       const std::vector<double> was = std::exchange(before[k], now);
-      if (was.empty() || (stride > 1 && past % stride == 0)) continue;
+      if (was.empty() || !next) continue;
       if (was.size() != now.size()) return false;
       const auto each = [&](auto same) {
         for (size_t i = 0; i < now.size(); ++i)

@@ -58,20 +58,8 @@ class DenseExperts {
   const Shape& shape(ValueId v) const { return graph_.values[v].info.shape; }
   static bool of_tokens(const Dim& d) { return d.depends_on(kSymS); }
 
-  bool is_zero(ValueId v) const {
-    const Value& value = graph_.values[v];
-    if (value.constant.present())
-      return value.constant.count() == 1 && dtype_is_float(value.info.type) && value.constant.to_f64()[0] == 0;
-    const Node* n = graph_.producer(v);
-    if (!n) return false;
-    if (n->is("Expand") || n->is("Reshape") || n->is("Cast")) return is_zero(n->in[0]);
-    if (!n->is("ConstantOfShape")) return n->is("Mul") && n->in.size() == 2 && (is_zero(n->in[0]) || is_zero(n->in[1]));
-    const Attribute* number = n->attr_of_kind("value", Attribute::Kind::kTensor);
-    return !number || number->tensor.to_f64()[0] == 0;
-  }
-
   bool choice(const Node& n, Chosen* c) const {
-    if (!n.is("ScatterElements") || n.in.size() != 3 || !is_zero(n.in[0])) return false;
+    if (!n.is("ScatterElements") || n.in.size() != 3 || !is_zeros(graph_, n.in[0])) return false;
     const std::string reduction = n.attr_string("reduction", "none");
     const Node* top = graph_.producer(n.in[1], "TopK");
     const Shape &all = shape(n.out[0]), &index = shape(n.in[1]);

@@ -3,6 +3,8 @@
 // Every operand of the new Concat is then computed, and can be computed in its place. This is what makes
 // rotate_half, Concat(-x2, x1) * sin, and cos(Concat(f, f)) free of copies without knowing them.
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "passes/builder.h"
 #include "passes/pass.h"
@@ -71,15 +73,22 @@ class Distributor {
  public:
   explicit Distributor(PassContext& context) : context_(context), graph_(context.graph), users_(graph_.users()) {}
 
-  // Moves one Concat below its users; false when there is none left to move.
+  // Moves Concats below their users; false when there are none left to move.
   Result<bool> step() {
-    for (size_t n = 0; n < graph_.nodes.size(); ++n)
-      if (wanted(graph_.nodes[n])) {
-        const Status done = distribute(static_cast<int>(n));
-        if (!done.is_ok()) return done;
-        return true;
-      }
-    return false;
+    std::map<int, int> concat_of;  // by the nodes that read one alone
+    std::set<int> chosen;
+    for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+      const int index = static_cast<int>(n);
+      if (!wanted(graph_.nodes[n])) continue;
+      const auto& readers = users_[graph_.nodes[n].out[0]];
+      if (std::any_of(readers.begin(), readers.end(), [&](const auto& r) { return concat_of.count(r.first) != 0; }))
+        continue;
+      chosen.insert(index);
+      for (const auto& [u, operand] : readers) concat_of[u] = index;
+    }
+    if (chosen.empty()) return false;
+    SITU_RETURN_IF_ERROR(distribute(chosen, concat_of));
+    return true;
   }
 
  private:
@@ -134,24 +143,19 @@ class Distributor {
     return true;
   }
 
-  Status distribute(int index) {
-    const Node concat = graph_.nodes[index];
-    const int axis = axis_of(concat);
-    const size_t rank = shape(concat.out[0]).size();
-    std::vector<char> is_user(graph_.nodes.size(), 0);
-    for (const auto& [u, operand] : users_[concat.out[0]]) is_user[u] = 1;
-    std::vector<Shape> parts;
-    for (ValueId v : concat.in) parts.push_back(shape(v));
+  Status distribute(const std::set<int>& concats, const std::map<int, int>& concat_of) {
     Builder builder(graph_);
     std::vector<Node> nodes = std::move(graph_.nodes);
     graph_.nodes.clear();
     for (size_t n = 0; n < nodes.size(); ++n) {
-      if (static_cast<int>(n) == index) continue;
-      if (!is_user[n]) {
-        builder.keep(std::move(nodes[n]));
+      const auto read = concat_of.find(static_cast<int>(n));
+      if (read == concat_of.end()) {
+        if (!concats.count(static_cast<int>(n))) builder.keep(std::move(nodes[n]));
         continue;
       }
-      const Node user = nodes[n];
+      const Node user = nodes[n], &concat = nodes[static_cast<size_t>(read->second)];
+      const int axis = axis_of(concat);
+      const size_t rank = shape(concat.out[0]).size();
       builder.start(user);
       if (user.is("Transpose")) {
         transpose_parts(builder, user, concat, axis);
@@ -160,7 +164,7 @@ class Distributor {
       std::vector<ValueId> results;
       Dim begin = 0;
       for (size_t p = 0; p < concat.in.size(); ++p) {
-        const Dim extent = parts[p][static_cast<size_t>(axis)];
+        const Dim extent = shape(concat.in[p])[static_cast<size_t>(axis)];
         std::vector<ValueId> operands;
         for (ValueId v : user.in)
           operands.push_back(v == concat.out[0] ? concat.in[p] : part_of(builder, v, axis, rank, begin, extent));
@@ -209,8 +213,7 @@ class Distributor {
 
 Status distribute_concat(PassContext& context) {
   SITU_RETURN_IF_ERROR(join_integers(context));
-  // Each step moves one Concat towards the outputs, so there are at most nodes * nodes of them; real graphs
-  // need a handful for each rotary embedding.
+  // Each step moves Concats towards the outputs, all that share no reader at once; real graphs need a handful of steps.
   const size_t most = 16 * context.graph.nodes.size() + 16;
   for (size_t i = 0; i < most; ++i) {
     Result<bool> moved = Distributor(context).step();

@@ -12,7 +12,6 @@
 #include "passes/expand_quantised.h"
 #include "passes/expand_recurrent.h"
 #include "passes/fused_masks.h"
-#include "passes/probe.h"
 
 namespace situ {
 namespace {
@@ -23,7 +22,7 @@ class Expander {
       : context_(context), graph_(context.graph), builder_(graph_), masks_(context, builder_) {}
 
   Status run() {
-    SITU_RETURN_IF_ERROR(check_lengths());
+    SITU_RETURN_IF_ERROR(check_key_lengths(context_));
     users_ = graph_.users();
     std::vector<Node> nodes = std::move(graph_.nodes);
     graph_.nodes.clear();
@@ -40,32 +39,6 @@ class Expander {
   }
 
  private:
-  // GroupQueryAttention reads as many rows of its cache as seqlens_k says, plus one. Situ knows how many there are: a
-  // graph that wants another number computes something else.
-  Status check_lengths() {
-    Prober prober(graph_, context_.binding, context_.evaluator);
-    for (const Node& n : graph_.nodes) {
-      if (!n.is("GroupQueryAttention", "com.microsoft") || !n.has_input(5)) continue;
-      for (const auto& [tokens, past] : {std::pair<int64_t, int64_t>{3, 2},
-                                         {1, 4},
-                                         {2, 0},
-                                         {1, std::max<int64_t>(1, context_.context_length - 1)}}) {
-        if ((context_.phase == Phase::kFirst && past != 0) || (context_.phase == Phase::kDecode && tokens != 1))
-          continue;
-        const std::string step =
-            " with " + std::to_string(tokens) + " new and " + std::to_string(past) + " past tokens";
-        Result<Tensor> lengths = prober.host_value(n.in[5], tokens, past);
-        if (!lengths.is_ok())
-          return fail(n, "seqlens_k cannot be told before a step" + step + ": " + lengths.status().message());
-        for (int64_t length : lengths->to_i64())
-          if (length != past + tokens - 1)
-            return fail(n, "seqlens_k is " + std::to_string(length) + step + ", should be " +
-                               std::to_string(past + tokens - 1) + ": parts of a cache are not supported");
-      }
-    }
-    return Status::ok();
-  }
-
   // Operands without which a fused operator means nothing; its expansion reads them without asking again.
   Status need_operands(const Node& n) const {
     struct Need {
@@ -157,10 +130,18 @@ class Expander {
       if (role == InputRole::kPositions && shape(v).size() == 2 && graph_.values[v].info.type == DType::kI64) return v;
     const ValueId v = graph_.add_value("situ.positions", DType::kI64);
     graph_.values[v].info.ranked = true;
-    graph_.values[v].info.shape = {Dim(1), context_.phase == Phase::kDecode ? Dim(1) : Dim::symbol(kSymS)};
+    graph_.values[v].info.shape = {Dim(1), new_tokens()};
     graph_.inputs.push_back(v);
     context_.binding.inputs[v] = InputRole::kPositions;
     return v;
+  }
+
+  // Rows in front of those of position 0: none in short sequences. [1]
+  ValueId rotary_offset() {
+    const int64_t offset = context_.names.rotary_offset;
+    const ValueId length = graph_.add_shape(current_->name + "/length", {past_tokens() + new_tokens()});
+    const ValueId longer = builder_.op("Greater", {length, builder_.constant_i64({offset})});
+    return builder_.op("Where", {longer, builder_.constant_i64({offset}), builder_.constant_i64({0})});
   }
 
   ValueId rotary(ValueId x, ValueId cos, ValueId sin, ValueId position, int64_t rotary_dim, bool interleaved,
@@ -249,6 +230,7 @@ class Expander {
     return fail(n, "causal, with " + keys.str(&graph_.symbol_names()) + " new keys for " +
                        queries.str(&graph_.symbol_names()) + " queries: the last key that each sees is not its own");
   }
+  Dim new_tokens() const { return context_.phase == Phase::kDecode ? Dim(1) : Dim::symbol(kSymS); }
   Dim past_tokens() const { return context_.phase == Phase::kFirst ? Dim(0) : Dim::symbol(kSymP); }
 
   // com.microsoft.GroupQueryAttention; operands and attributes: research note in docs, ORT ContribOperators.md.
@@ -291,7 +273,8 @@ class Expander {
       const Shape table = shape(n.in[7]);
       if (table.size() != 2 || !table[1].is_const())
         return fail(n, "cos_cache should be [positions, size / 2], is " + shape_str(table));
-      const ValueId position = n.has_input(9) ? n.in[9] : positions();
+      ValueId position = n.has_input(9) ? n.in[9] : positions();
+      if (context_.names.rotary_offset > 0) position = builder_.op("Add", {position, rotary_offset()});
       const bool interleaved = n.attr_int("rotary_interleaved", 0);
       q = rotary(q, n.in[7], n.in[8], position, 2 * table[1].value(), interleaved);
       if (!reads_only) k = rotary(k, n.in[7], n.in[8], position, 2 * table[1].value(), interleaved);

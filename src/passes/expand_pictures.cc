@@ -127,6 +127,10 @@ class PictureWriter {
         continue;
       }
       // [in, out]
+      constexpr int64_t kMostWeights = int64_t{1} << 26;
+      if (axis.in > kMostWeights || axis.out > kMostWeights || axis.in * axis.out > kMostWeights)
+        return fail("an axis of " + std::to_string(axis.in) + " becomes " + std::to_string(axis.out) + ": more than " +
+                    std::to_string(kMostWeights) + " weights");
       std::vector<float> weights(static_cast<size_t>(axis.in * axis.out), 0.0f);
       for (int64_t o = 0; o < axis.out; ++o) add_weights(axis, where, mode == "cubic", o, &weights);
       multiply(axis, weights, a, in.size(), &x);

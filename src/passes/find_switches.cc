@@ -29,6 +29,7 @@ class Finder {
   Status run() {
     find_extents();
     find_answers();
+    if (context_.phase == Phase::kDecode) leave_positions();
     SITU_RETURN_IF_ERROR(refuse_others());
     if (answers_.empty()) return Status::ok();
     const std::set<int64_t> needed = needed_turns();
@@ -111,6 +112,26 @@ class Finder {
     }
   }
 
+  // In steps of one token the last position is as long as the sequence: it tells of the whole what goes on for good,
+  // and that tokens are made with. Whatever else it chooses is the position's own.
+  void leave_positions() {
+    std::erase_if(answers_, [](const auto& a) { return a.second.turns.size() != 1; });
+    const std::set<ValueId> rows = behind_rows_of_states();
+    std::erase_if(answers_, [&](const auto& a) {
+      std::set<ValueId> made{a.first};
+      for (const Node& n : graph_.nodes)
+        if (std::any_of(n.in.begin(), n.in.end(), [&](ValueId v) { return made.count(v) != 0; }))
+          for (const ValueId v : n.out)
+            if (lengths_.host(v)) made.insert(v);
+      return std::none_of(made.begin(), made.end(), [&](ValueId v) { return rows.count(v) != 0 && !of_keys(v); });
+    });
+  }
+  // Masks, and what is added to scores, are no rows of tokens.
+  bool of_keys(ValueId v) const {
+    const Shape& shape = graph_.values[v].info.shape;
+    return std::any_of(shape.begin(), shape.end(), [](const Dim& d) { return d.depends_on(kSymP); });
+  }
+
   // Where a state's rows are made with numbers that change with more lengths than tokens can be computed anew at: a
   // token has other ones in a step that ends later. What changes with each length (dynamic NTK, queries by their share
   // of the length) is as it is written: rows stay what they were when they were made, as transformers has it, and what
@@ -121,9 +142,8 @@ class Finder {
       if (!often_.count(v) || graph_.values[v].info.content) continue;
       const Shape& shape = graph_.values[v].info.shape;
       const auto of_tokens = [](const Dim& d) { return d.depends_on(kSymS); };
-      const bool of_keys = std::any_of(shape.begin(), shape.end(), [](const Dim& d) { return d.depends_on(kSymP); });
-      // Masks, and what is added to scores, are no rows of tokens.
-      if (!of_keys && std::count_if(shape.begin(), shape.end(), of_tokens) < 2) SITU_RETURN_IF_ERROR(refuse_other(v));
+      if (!of_keys(v) && std::count_if(shape.begin(), shape.end(), of_tokens) < 2)
+        SITU_RETURN_IF_ERROR(refuse_other(v));
     }
     return Status::ok();
   }
@@ -289,6 +309,10 @@ class Finder {
     std::set<int64_t> tokens;
     for (const int64_t t : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{5}, int64_t{17}, turn / 3, turn / 2, turn - 2})
       if (t >= 0 && t <= turn - 2 && (!first || t < kSquare)) tokens.insert(t);
+    const TellingSteps telling = telling_steps(graph_, lengths_, read, context_.phase, turn - 1, Judged::kCompared);
+    if (!telling.told) return true;
+    for (const auto& [count, past] : telling.steps)
+      if (!first || count < kSquare) tokens.insert(count + past - 1);
     return std::any_of(tokens.begin(), tokens.end(), [&](int64_t t) {
       const auto step = first ? std::pair(t + 1, int64_t{0}) : std::pair(int64_t{1}, t);
       const auto at = [&](int64_t length) {

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+
+#include "passes/turning_points.h"
 
 namespace situ {
 namespace {
@@ -60,16 +63,17 @@ Status FusedMasks::fail(const Left& left, const std::string& why) const {
 
 // Whether it hides a key of some step that is looked at, or cannot be told.
 Result<bool> FusedMasks::hides(Prober& prober, const Left& left) const {
-  const int64_t longest = std::max<int64_t>(1, context_.context_length - 1);
-  for (const auto& [tokens, past] : {std::pair<int64_t, int64_t>{context_.probe_tokens(), context_.probe_past()},
-                                     {context_.phase == Phase::kDecode ? 1 : longest, 0},
-                                     {1, context_.phase == Phase::kFirst ? 0 : longest}}) {
-    const Tensor& constant = graph_.values[left.mask].constant;
+  const bool lengths = graph_.values[left.mask].info.shape.size() == 1;
+  const Tensor& constant = graph_.values[left.mask].constant;
+  TellingSteps telling{true, {{context_.probe_tokens(), context_.probe_past()}}};
+  if (prober.changes(left.mask) || lengths)
+    telling = telling_steps(graph_, prober, {left.mask}, context_.phase, context_.context_length);
+  if (!telling.told && lengths) return fail(left, "is not shown to be the length of the keys at every step");
+  if (!telling.told) return true;
+  for (const auto& [tokens, past] : telling.steps) {
     const Result<Tensor> shown = constant.present() ? constant : prober.host_value(left.mask, tokens, past);
-    const bool lengths = graph_.values[left.mask].info.shape.size() == 1;
     if (!shown.is_ok() && lengths) return fail(left, "cannot be told before a step: " + shown.status().message());
-    if (!shown.is_ok() && tokens == context_.probe_tokens()) return true;
-    if (!shown.is_ok()) continue;
+    if (!shown.is_ok()) return true;
     if (dtype_is_float(shown->type())) return fail(left, "is of floats");
     const std::vector<int64_t> numbers = shown->to_i64();
     if (!lengths) {
@@ -120,6 +124,34 @@ Status FusedMasks::check() {
     builder.keep(std::move(n));
   }
   return builder.finish();
+}
+
+Status check_key_lengths(PassContext& context) {
+  const Graph& graph = context.graph;
+  Prober prober(graph, context.binding, context.evaluator);
+  const Dim last = context.phase == Phase::kDecode  ? Dim::symbol(kSymP)
+                   : context.phase == Phase::kFirst ? Dim::symbol(kSymS) - Dim(1)
+                                                    : Dim::symbol(kSymP) + Dim::symbol(kSymS) - Dim(1);
+  std::set<ValueId> right;  // layers read one value
+  for (const Node& n : graph.nodes) {
+    if (!n.is("GroupQueryAttention", "com.microsoft") || !n.has_input(5) || !right.insert(n.in[5]).second) continue;
+    const auto fail = [&](const std::string& what) { return n.error("seqlens_k " + what, Reason::Kind::kAttribute); };
+    const auto& content = graph.values[n.in[5]].info.content;
+    if (content && *content == Shape{last}) continue;
+    const TellingSteps telling = telling_steps(graph, prober, {n.in[5]}, context.phase, context.context_length);
+    if (!telling.told) return fail("is not shown to be one less than the tokens of the sequence at every step");
+    for (const auto& [tokens, past] : telling.steps) {
+      const std::string step = " with " + std::to_string(tokens) + " new and " + std::to_string(past) + " past tokens",
+                        should_be = std::to_string(past + tokens - 1);
+      const Result<Tensor> lengths = prober.host_value(n.in[5], tokens, past);
+      if (!lengths.is_ok()) return fail("cannot be told before a step" + step + ": " + lengths.status().message());
+      for (const int64_t length : lengths->to_i64())
+        if (length != past + tokens - 1)
+          return fail("is " + std::to_string(length) + step + ", should be " + should_be +
+                      ": parts of a cache are not supported");
+    }
+  }
+  return Status::ok();
 }
 
 }  // namespace situ

@@ -42,4 +42,8 @@ class FusedMasks {
   std::vector<Left> left_;
 };
 
+// GroupQueryAttention reads as many rows of its cache as seqlens_k says, plus one. Situ knows how many there are: a
+// graph that wants another number computes something else. Error: it is another one at some step, or not shown.
+Status check_key_lengths(PassContext& context);
+
 }  // namespace situ

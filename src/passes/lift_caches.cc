@@ -19,6 +19,7 @@
 #include "passes/cache_append.h"
 #include "passes/cache_update.h"
 #include "passes/mask.h"
+#include "passes/node_key.h"
 #include "passes/turning_points.h"
 
 namespace situ {
@@ -28,7 +29,6 @@ constexpr int kMostScoreNodes = 64;
 constexpr int64_t kFewPlaces = 256;                             // caches of which every length is looked at
 constexpr int64_t kManyElements = 1 << 28, kSomeLengths = 512;  // of all masks; of those of longer ones
 constexpr int64_t kMostCacheElements = 1 << 20;  // of a mask beside a number that positions are compared with
-constexpr size_t kMostCachePoints = 128;
 
 class CacheLifter {
  public:
@@ -196,6 +196,10 @@ class CacheLifter {
       SITU_RETURN_IF_ERROR(follow(n, static_cast<int>(i)));
     }
     for (const Node* n : attentions_) SITU_RETURN_IF_ERROR(check_attention(*n));
+    for (const ValueId out : graph_.outputs)
+      if (places_of(out) &&
+          std::none_of(caches_.begin(), caches_.end(), [&](const CacheUpdate& c) { return c.present == out; }))
+        return Status::error("'" + graph_.values[out].name + "' hands on the places of another state");
     // A circle has no first rows.
     for (const Mask& m : masks_)
       if (m.cache->circle && !edits_.count({m.node, m.operand}))
@@ -435,6 +439,8 @@ class CacheLifter {
   Status check_attention(const Node& n) {
     const CacheUpdate* cache = places_of(n.is("Softmax") ? n.in[0] : n.in[1])->cache;
     std::vector<int> nodes{graph_.values[n.out[0]].producer};
+    if (!classes_) classes_.emplace(graph_);
+    std::string key = n.op + std::to_string(cache->places) + (cache->rolls ? "on" : "");
     std::vector<ValueId> rules;
     if (n.is("Softmax")) {
       const ValueId scores = prober_.scores(n, kMostScoreNodes);
@@ -444,12 +450,11 @@ class CacheLifter {
       for (const int i : nodes)
         for (const ValueId v : graph_.nodes[static_cast<size_t>(i)].in)
           if (prober_.changes(v)) rules.push_back(v);
+      key += cone_key(graph_, nodes, scores, [&](ValueId v) { return std::to_string(classes_->of(v)); });
     } else {
       rules.push_back(n.in[3]);
     }
     // Layers are alike.
-    if (!classes_) classes_.emplace(graph_);
-    std::string key = n.op + std::to_string(cache->places) + (cache->rolls ? "on" : "");
     for (const ValueId v : rules) key += "," + std::to_string(classes_->of(v));
     auto it = seen_.find(key);
     if (it == seen_.end()) {
@@ -461,7 +466,7 @@ class CacheLifter {
     for (const Mask& m : masks_) {
       if (std::find(nodes.begin(), nodes.end(), m.node) == nodes.end()) continue;
       const ValueId mask = graph_.nodes[static_cast<size_t>(m.node)].in[m.operand];
-      if (hides_alone(mask, *cache)) edits_[{m.node, m.operand}] = {m.kind, 0, {}, it->second.window};
+      if (hides_alone(mask, it->second.steps)) edits_[{m.node, m.operand}] = {m.kind, 0, {}, it->second.window};
     }
     return Status::ok();
   }
@@ -471,10 +476,11 @@ class CacheLifter {
   struct Seen {
     bool last = true;
     int64_t window = 0;
+    std::vector<std::pair<int64_t, int64_t>> steps = {};  // at which that was looked at
   };
 
-  // Steps that tell what a mask does: of a short cache all of single tokens, of a long one some, and those beside what
-  // positions are compared with.
+  // Steps that tell what a mask does: of a short cache all of single tokens, of a long one some, and those that tell
+  // all others. Empty: there are none.
   std::vector<std::pair<int64_t, int64_t>> steps(const Node& n, const CacheUpdate& cache,
                                                  const std::vector<ValueId>& rules) const {
     const int64_t longest = cache.circle
@@ -497,9 +503,10 @@ class CacheLifter {
     const int64_t elements = longest * cache.places * (n.is("Softmax") ? shape_count(heads_of(n)).value() : 1);
     const int64_t stride = longest <= kFewPlaces || elements <= kManyElements ? 1 : longest / kSomeLengths;
     for (int64_t past = 0; past < longest; past += stride) add(1, past);
-    const TurningPoints points = turning_points(graph_, prober_, rules);
-    if (points.at.size() <= kMostCachePoints)
-      for (const auto& [tokens, past] : steps_beside(points, longest, kMostCacheElements)) add(tokens, past);
+    const TellingSteps telling =
+        telling_steps(graph_, prober_, rules, context_.phase, longest, Judged::kByValue, kMostCacheElements);
+    for (const auto& [tokens, past] : telling.steps) add(tokens, past);
+    if (stride > 1 && !telling.told) all.clear();
     return all;
   }
   // Of scores: what stands before queries and keys.
@@ -515,7 +522,9 @@ class CacheLifter {
   Result<Seen> look(const Node& n, const CacheUpdate& cache, const std::vector<ValueId>& rules) {
     Seen result;
     int64_t window = 0;
-    for (const auto& [tokens, past] : steps(n, cache, rules)) {
+    result.steps = steps(n, cache, rules);
+    if (result.steps.empty()) return Status::error(n.label() + ": what its mask does at every step is not shown");
+    for (const auto& [tokens, past] : result.steps) {
       const Result<Tensor> mask = seen(n, tokens, past);
       if (!mask.is_ok()) return Status::error(n.label() + ": " + mask.status().message());
       if (mask->rank() < 1 || mask->dims().back() != cache.places)
@@ -555,13 +564,13 @@ class CacheLifter {
   }
 
   // Of bool; or what is added is 0 or hides.
-  bool hides_alone(ValueId mask, const CacheUpdate& cache) {
+  bool hides_alone(ValueId mask, const std::vector<std::pair<int64_t, int64_t>>& steps) {
     if (!dtype_is_float(graph_.values[mask].info.type)) return true;
     const auto known = hides_.find(mask);
     if (known != hides_.end()) return known->second;
     bool hides = true;
-    for (const int64_t past : {int64_t{0}, int64_t{1}, cache.places / 2, cache.places - 1}) {
-      const Result<Tensor> t = prober_.host_value(mask, 1, past);
+    for (const auto& [tokens, past] : steps) {
+      const Result<Tensor> t = prober_.host_value(mask, tokens, past);
       if (!t.is_ok()) return hides_[mask] = false;
       for (const float x : floats(*t)) hides = hides && (x == 0 || !(x > kMasked));
     }

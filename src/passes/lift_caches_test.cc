@@ -20,7 +20,8 @@ class CacheGraph : public test::TestGraph {
   using Writes = std::function<ValueId(CacheGraph&, ValueId past, ValueId rows)>;
   using Mask = std::function<ValueId(CacheGraph&)>;  // of bool, [S, N]
 
-  CacheGraph(const Writes& writes, const Mask& mask, bool places_first = false) {
+  // `more`: added to scores beside the mask.
+  CacheGraph(const Writes& writes, const Mask& mask, bool places_first = false, const Mask& more = nullptr) {
     graph_.symbol("E");  // the first of the file
     position = input("position", {S()}, DType::kI64);
     const ValueId q = input("q", {Dim(1), Dim(kHeads), S(), Dim(kSize)});
@@ -40,7 +41,8 @@ class CacheGraph : public test::TestGraph {
         both[i] = op("Transpose", {op("Reshape", {after, integers({1, kPlaces, kHeads, kSize})})}, {}, {0, 2, 1, 3});
     }
     const ValueId scores = op("MatMul", {q, op("Transpose", {both[0]}, {}, {0, 1, 3, 2})});
-    const ValueId shown = op("Where", {mask(*this), number(0), number(-1e9f)});
+    ValueId shown = op("Where", {mask(*this), number(0), number(-1e9f)});
+    if (more) shown = op("Add", {shown, more(*this)});
     const ValueId weights = op("Softmax", {op("Add", {scores, shown})}, {{"axis", -1}});
     graph_.outputs = {op("MatMul", {weights, both[1]}), present[0], present[1]};
     leaves = {q, rows[0], rows[1]};
@@ -208,6 +210,18 @@ TEST(LiftCaches, WhatSeesPlacesWithoutATokenStays) {
     CacheGraph g(scatter_nd, mask);
     EXPECT_FALSE(g.lift());
     EXPECT_EQ(g.message, "");
+  }
+}
+
+// What a mask adds to scores of one query alone stays.
+TEST(LiftCaches, WhatOneQueryAddsToScoresStays) {
+  for (const int64_t query : {4, 7, 10}) {
+    const auto more = [&](CacheGraph& g) {
+      const ValueId own = g.op("Equal", {g.column(), g.integer(query)}),
+                    early = g.op("Less", {g.unsqueeze(g.places(), 0), g.integer(3)});
+      return g.op("Where", {g.op("And", {own, early}), g.number(-1), g.number(0)});
+    };
+    EXPECT_TRUE(CacheGraph(scatter_nd, causal, false, more).lift()) << query;
   }
 }
 

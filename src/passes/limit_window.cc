@@ -6,6 +6,7 @@
 
 #include "passes/builder.h"
 #include "passes/distance_bias.h"
+#include "passes/index_form.h"
 #include "passes/probe.h"
 
 namespace situ {
@@ -123,19 +124,15 @@ class Limiter {
     return Status::ok();
   }
 
-  // Position p of the tokens reads row p: then the rows may come from the host.
+  // Position p of the tokens reads row p, without an end: then the rows may come from the host.
   bool plain_positions(ValueId v) {
-    if (!prober_.host(v)) return false;
-    for (const int64_t past : {context_.probe_past(), 2 * context_.probe_past() + 1}) {
-      if (context_.phase == Phase::kFirst && past > 0) continue;
-      const int64_t tokens = context_.probe_tokens();
-      const Result<Tensor> p = prober_.host_value(v, tokens, past);
-      if (!p.is_ok() || dtype_is_float(p->type())) return false;
-      const std::vector<int64_t> at = p->to_i64();
-      for (size_t i = 0; i < at.size(); ++i)
-        if (at[i] != past + static_cast<int64_t>(i)) return false;
-    }
-    return true;
+    const Shape& shape = graph_.values[v].info.shape;
+    for (size_t a = 0; a + 1 < shape.size(); ++a)
+      if (shape[a] != Dim(1)) return false;
+    const std::optional<IndexForm> form =
+        IndexForms(graph_, context_.binding, prober_, context_.evaluator, 0, 1).find(v);
+    return form && !form->has_table() && !shape.empty() && (shape.back() == Dim(1) || form->steps.back() == 1) &&
+           form->offset == (context_.phase == Phase::kFirst ? Dim(0) : Dim::symbol(kSymP));
   }
 
   void unbind(Node& n) {

@@ -14,9 +14,10 @@ constexpr int64_t kManyQueries = 64;
 constexpr int64_t kFewTokens = 15;  // 120 steps: all that a context of so many tokens has
 constexpr int64_t kMostSquareElements = 1 << 22;
 constexpr int64_t kMostTableElements = 1 << 26;  // where every query is looked at
-constexpr size_t kMostPoints = 128;
-constexpr int64_t kMostStepElements = 1 << 20;  // of a step beside one of them
-constexpr int64_t kMostElements = 1 << 18;      // of a single query's rows, but for the one with the most keys
+constexpr int64_t kMostBeside = 1 << 20;         // of a step beside a number that positions are compared with
+constexpr int64_t kMostElements = 1 << 18;       // of a single query's rows, but for the one with the most keys
+
+constexpr float kRounding = 1e-6f;  // of sums of floats, as a part of them
 
 bool masked(float v) { return !(v > kMasked); }
 
@@ -71,7 +72,8 @@ bool agrees(const Sample& s, int64_t heads, const MaskForm& form) {
                   slope = form.slopes.empty() ? 0.0f : form.slopes[static_cast<size_t>(h)];
       for (int64_t j = first; j < last; ++j) {
         const float v = row[j], expected = slope * static_cast<float>(j - first);
-        if (masked(v) || std::fabs(v - anchor - expected) > 1e-5f * (1 + std::fabs(v) + std::fabs(anchor)))
+        if (masked(v) || !(std::fabs(v - anchor - expected) <=
+                           1e-5f * (1 + std::fabs(expected)) + kRounding * (std::fabs(v) + std::fabs(anchor))))
           return false;
       }
     }
@@ -117,7 +119,10 @@ std::optional<MaskForm> fit_mask(const Graph& graph, Prober& prober, const std::
   if (all_steps) return form;
   samples.clear();
   const TurningPoints points = turning_points(graph, prober, rules);
-  if (!points.plain || points.at.size() > kMostPoints) return std::nullopt;
+  const TellingSteps telling =
+      telling_steps(graph, prober, rules, phase, context_length, Judged::kByValue, kMostBeside / heads);
+  // A table that changes anywhere is looked at as a whole below.
+  if (!telling.told && !(points.plain && points.anywhere)) return std::nullopt;
 
   auto holds = [&](int64_t tokens, int64_t past) {
     if (tokens + past > context_length || (decode && tokens > 1)) return true;  // no such step
@@ -144,7 +149,7 @@ std::optional<MaskForm> fit_mask(const Graph& graph, Prober& prober, const std::
   }
   for (int64_t past = kManyQueries; past + 2 < far && past * heads < kMostElements; past += past / 5)
     if (!holds(1, past)) return std::nullopt;
-  for (auto [tokens, past] : steps_beside(points, context_length, kMostStepElements / heads))
+  for (const auto& [tokens, past] : telling.steps)
     if (!holds(tokens, past)) return std::nullopt;
   // Long steps are not looked at as a whole.
   for (ValueId v : points.conditions)

@@ -13,6 +13,10 @@ namespace situ {
 // Exporters write "masked" as -inf, the lowest float, or -1e4 (half precision tools clip to it): not above this.
 constexpr float kMasked = -9000.0f;
 
+// Products of queries and keys are within this: with a scale that makes more of them than what hides a key, they would
+// be seen beside it.
+constexpr float kLargestScore = 64;
+
 struct MaskForm {
   bool causal = false;
   int64_t window = -1;        // > 0: only the last `window` keys, the query's own included

@@ -3,6 +3,8 @@
 // on its way in and the whole present on its way out; one with caches in another layout transposes both. The wider type
 // holds every value of the narrower one, so a row is the same before and after: the state is kept in the narrower of
 // the two, in the layout inside, and the casts and transposes go.
+#include <optional>
+
 #include "passes/builder.h"
 #include "passes/pass.h"
 
@@ -31,12 +33,16 @@ class Narrower {
       const int concat = concat_of(graph_, s.present);
       if (concat < 0) continue;
       const Node& n = graph_.nodes[concat];
-      if (n.in[0] != s.past || n.out[0] != s.present) concats_[concat] = &s;
+      if (n.in[0] == s.past && n.out[0] == s.present) continue;
+      const std::optional<std::vector<int64_t>> inward = axes_inside(n.in[0], s.past);
+      if (!inward) continue;
+      concats_[concat] = &s;
+      inward_[concat] = *inward;
     }
     if (concats_.empty()) return Status::ok();
     nodes_ = std::move(graph_.nodes);
     graph_.nodes.clear();
-    for (const auto& [index, state] : concats_) retype_past(nodes_[index], *state);
+    for (const auto& [index, state] : concats_) retype_past(nodes_[index], *state, inward_[index]);
     for (size_t i = 0; i < nodes_.size(); ++i) {
       const auto it = concats_.find(static_cast<int>(i));
       if (it == concats_.end())
@@ -64,20 +70,32 @@ class Narrower {
     std::vector<int64_t> perm;  // from the layout inside; empty: the same
   };
 
-  void retype_past(const Node& concat, StatePair& s) {
-    Value& past = graph_.values[s.past];
-    Outside outside{past.info.type, {}};
-    past.info.type = narrower(concat, s);
-    std::vector<int64_t> inward;  // axis of the past that each axis inside is
-    for (ValueId v = concat.in[0]; v != s.past; v = nodes_[graph_.values[v].producer].in[0]) {
-      const Node& n = nodes_[graph_.values[v].producer];
-      if (!n.is("Transpose")) continue;
-      const std::vector<int64_t> perm = n.permutation(past.info.shape.size());
+  // The axis of the past that each axis of `v` is, through casts, transposes and what changes nothing; empty: as it is.
+  std::optional<std::vector<int64_t>> axes_inside(ValueId v, ValueId past) const {
+    std::vector<int64_t> inward;
+    while (v != past) {
+      const Node* n = graph_.producer(v);
+      if (!n) return std::nullopt;
+      if (const ValueId same = equal_operand(graph_, *n); same != kNoValue) {
+        v = same;
+        continue;
+      }
+      if (!n->is("Cast") && !n->is("Transpose")) return std::nullopt;
+      v = n->in[0];
+      if (n->is("Cast")) continue;
+      const std::vector<int64_t> perm = n->permutation(graph_.values[v].info.shape.size());
       if (inward.empty())
         inward = perm;
       else
         for (int64_t& axis : inward) axis = perm[static_cast<size_t>(axis)];
     }
+    return inward;
+  }
+
+  void retype_past(const Node& concat, StatePair& s, const std::vector<int64_t>& inward) {
+    Value& past = graph_.values[s.past];
+    Outside outside{past.info.type, {}};
+    past.info.type = narrower(concat, s);
     if (!inward.empty()) {
       Shape inside;
       outside.perm.resize(inward.size());
@@ -132,7 +150,8 @@ class Narrower {
   Graph& graph_;
   Builder builder_;
   std::map<int, StatePair*> concats_;
-  std::vector<Node> nodes_;  // before the pass
+  std::map<int, std::vector<int64_t>> inward_;  // by Concat
+  std::vector<Node> nodes_;                     // before the pass
   std::map<ValueId, Outside> outside_;
 };
 

@@ -1,6 +1,7 @@
 #include "passes/node_key.h"
 
 #include <bit>
+#include <map>
 
 namespace situ {
 namespace {
@@ -27,6 +28,21 @@ std::string node_key(const Node& n, const std::function<std::string(ValueId)>& o
   std::string key = n.domain + "." + n.op + std::to_string(n.opset);
   for (const auto& [name, a] : n.attrs) key += ";" + name + "=" + attribute_key(a);
   for (const ValueId v : n.in) key += "|" + (v == kNoValue ? std::string() : operand(v));
+  return key;
+}
+
+std::string cone_key(const Graph& graph, const std::vector<int>& nodes, ValueId leaf,
+                     const std::function<std::string(ValueId)>& operand) {
+  std::map<ValueId, size_t> place{{leaf, 0}};
+  std::string key = shape_str(graph.values[static_cast<size_t>(leaf)].info.shape);
+  for (const int i : nodes) {
+    const Node& n = graph.nodes[static_cast<size_t>(i)];
+    key += "\n" + node_key(n, [&](ValueId v) {
+             const auto inside = place.find(v);
+             return inside != place.end() ? "<" + std::to_string(inside->second) : operand(v);
+           });
+    for (const ValueId v : n.out) place.emplace(v, place.size());
+  }
   return key;
 }
 

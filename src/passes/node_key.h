@@ -15,4 +15,9 @@ std::string node_key(const Node& n, const std::function<std::string(ValueId)>& o
 // with type and shape. Empty: nothing, or too many.
 std::string numbers_key(const Value& value);
 
+// The nodes of a cone in order, with what they read; `leaf` is the value that they are made of, and `operand` calls the
+// others.
+std::string cone_key(const Graph& graph, const std::vector<int>& nodes, ValueId leaf,
+                     const std::function<std::string(ValueId)>& operand);
+
 }  // namespace situ

@@ -54,10 +54,16 @@ bool matrix_of(const Graph& graph, const Node& node, Matrix* m) {
 // Readers of a matrix, through transpositions that nothing else reads.
 size_t products_behind(const Graph& graph, const std::vector<std::vector<std::pair<int, int>>>& users, ValueId v) {
   size_t count = 0;
-  for (const auto& [n, i] : users[v]) {
-    const Node& reader = graph.nodes[n];
-    const bool through = reader.is("Transpose") && !graph.is_output(reader.out[0]);
-    count += through ? products_behind(graph, users, reader.out[0]) : 1;
+  for (std::vector<ValueId> open{v}; !open.empty();) {
+    const ValueId x = open.back();
+    open.pop_back();
+    for (const auto& [n, i] : users[x]) {
+      const Node& reader = graph.nodes[n];
+      if (reader.is("Transpose") && !graph.is_output(reader.out[0]))
+        open.push_back(reader.out[0]);
+      else
+        ++count;
+    }
   }
   return count;
 }

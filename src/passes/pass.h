@@ -43,6 +43,7 @@ enum class InputRole {
   kState,       // a past tensor
   kRotaryRows,  // [1, 1, S, C], of the tokens' positions
   kFeatures,    // a tensor of the caller: an encoder's pixels or spectrogram
+  kWindowMask,  // of a fixed window: zeros, then ones for the tokens that there are
   kSourceMask,  // ones for all of an encoder's input, of whatever length (literally; else they are a constant)
 };
 
@@ -94,6 +95,9 @@ struct InputNames {
   std::string input_ids, attention_mask, position_ids, logits;
   std::string rows;                                              // of embeddings (Binding::rows)
   std::string past_key, past_value, present_key, present_value;  // with %d for the layer
+  // Rows of GroupQueryAttention's rotary tables in front of those that sequences of more tokens than that have; 0:
+  // none.
+  int64_t rotary_offset = 0;
 };
 
 // Some exports hold for two kinds of step only: a first one without past, and later ones of one token.

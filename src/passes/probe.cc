@@ -48,7 +48,7 @@ Prober::Prober(const Graph& graph, const Binding& binding, Evaluator& evaluator)
     fixed_[v] = graph.values[v].constant.present() || (host_[v] && shape_is_const(*graph.values[v].info.content));
   }
   for (const auto& [v, role] : binding.inputs)
-    if (role == InputRole::kPositions) host_[v] = 1;
+    if (role == InputRole::kPositions || role == InputRole::kWindowMask) host_[v] = 1;
   for (const Node& n : graph.nodes) {
     for (ValueId v : n.in)
       if (v != kNoValue) ++readers_[v];
@@ -65,6 +65,11 @@ Prober::Prober(const Graph& graph, const Binding& binding, Evaluator& evaluator)
       for (ValueId v : n.out)
         if (v != kNoValue) host_[v] = 1;
   }
+}
+
+bool Prober::zeros_and_ones(ValueId v) const {
+  const auto it = binding_->inputs.find(v);
+  return it != binding_->inputs.end() && it->second == InputRole::kWindowMask;
 }
 
 std::vector<int64_t> Prober::wholes() const {
@@ -92,7 +97,8 @@ Tensor Prober::random(const std::vector<int64_t>& dims, uint32_t seed, DType typ
   return t;
 }
 
-Result<Tensor> Prober::demand(ValueId v, std::map<ValueId, Tensor>& memo, const SymbolValues& symbols, int depth) {
+Result<Tensor> Prober::demand(ValueId v, std::map<ValueId, Tensor>& memo, const SymbolValues& symbols,
+                              int depth) const {
   if (auto it = memo.find(v); it != memo.end()) return it->second;
   const Value& value = graph_->values[v];
   if (value.constant.present()) return value.constant;
@@ -161,7 +167,7 @@ Result<Tensor> Prober::demand(ValueId v, std::map<ValueId, Tensor>& memo, const 
   return memo[v];
 }
 
-Result<Tensor> Prober::host_value(ValueId v, int64_t tokens, int64_t past) {
+Result<Tensor> Prober::host_value(ValueId v, int64_t tokens, int64_t past) const {
   std::map<ValueId, Tensor> memo;
   held_ = 0;
   return demand(v, memo, bind_symbols(*graph_, tokens, past, whole_), 0);

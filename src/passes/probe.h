@@ -29,13 +29,16 @@ class Prober {
   // True for host values and constants.
   bool known(ValueId v) const { return host_[v] || graph_->values[v].constant.present(); }
 
+  // Of an input: 0 or 1 for each place.
+  bool zeros_and_ones(ValueId v) const;
+
   // What follows is of steps of a sequence that will have so many tokens; 0: that ends with the step.
   void set_whole(int64_t tokens) { whole_ = tokens; }
   // One length on each side of each of the binding's switches; 0: there are none.
   std::vector<int64_t> wholes() const;
 
   // A host value at S = tokens, P = past.
-  Result<Tensor> host_value(ValueId v, int64_t tokens, int64_t past);
+  Result<Tensor> host_value(ValueId v, int64_t tokens, int64_t past) const;
   // `root` with the given leaves, at S = tokens, P = past. Error: it has no elements then, and would be like anything.
   Result<Tensor> evaluate(ValueId root, const std::map<ValueId, Tensor>& leaves, int64_t tokens, int64_t past);
 
@@ -58,7 +61,7 @@ class Prober {
   Tensor random(const std::vector<int64_t>& dims, uint32_t seed, DType type = DType::kF32) const;
 
  private:
-  Result<Tensor> demand(ValueId v, std::map<ValueId, Tensor>& memo, const SymbolValues& symbols, int depth);
+  Result<Tensor> demand(ValueId v, std::map<ValueId, Tensor>& memo, const SymbolValues& symbols, int depth) const;
 
   const Graph* graph_;
   const Binding* binding_;
@@ -66,7 +69,7 @@ class Prober {
   std::vector<char> host_, fixed_;
   std::vector<int> readers_;  // of each value
   int64_t whole_ = 0;
-  int64_t held_ = 0;  // bytes of what demand() has computed and keeps
+  mutable int64_t held_ = 0;  // bytes of what demand() has computed and keeps
 };
 
 // The elements of a float tensor as float, of any float type.

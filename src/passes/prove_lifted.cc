@@ -9,6 +9,7 @@
 #include "passes/mask.h"
 #include "passes/node_key.h"
 #include "passes/probe.h"
+#include "passes/turning_points.h"
 #include "passes/value_classes.h"
 
 namespace situ {
@@ -17,6 +18,7 @@ namespace {
 constexpr int kMaxConeNodes = 64;
 constexpr int64_t kMostElements = 1 << 24;  // of masks that are looked at, for all lengths together
 constexpr int64_t kFewLengths = 24;
+constexpr size_t kMostPoints = 128;
 constexpr float kScores = 8;  // random scores are below
 
 // One step: n ones in the mask; the graph without fixed extents has the n - past last ones as its new tokens.
@@ -38,7 +40,11 @@ class Proof {
 
   Status run() {
     find_roots();
-    for (const Step& step : steps()) {
+    const std::vector<Step> all = steps();
+    if (all.empty())
+      return Status::error("what its mask does with every number of ones of " + std::to_string(window_.length) +
+                           " is not shown");
+    for (const Step& step : all) {
       step_ = step;
       SITU_RETURN_IF_ERROR(known_values().with_context(with_ones()));
       for (const Node* n : attentions_) SITU_RETURN_IF_ERROR(attention(*n).with_context(with_ones()));
@@ -51,7 +57,7 @@ class Proof {
   static Binding roles(const FixedWindow& w) {
     Binding b;
     b.inputs[w.ids] = InputRole::kTokenIds;
-    b.inputs[w.mask] = InputRole::kPositions;  // known on the host
+    b.inputs[w.mask] = InputRole::kWindowMask;
     for (const ValueId v : w.positions) b.inputs[v] = InputRole::kPositions;
     for (const FixedWindow::State& s : w.states) b.inputs[s.past] = InputRole::kState;
     return b;
@@ -60,7 +66,8 @@ class Proof {
     return "with " + std::to_string(step_.ones) + " of " + std::to_string(window_.length) + " ones in its mask";
   }
 
-  // All numbers of ones where they are few, else some everywhere and those beside W and T.
+  // All numbers of ones where they are few; else those that tell all others: beside W and T, and beside the numbers
+  // that either graph compares with, counted in ones and in zeros. Empty: none do.
   std::vector<Step> steps() const {
     const int64_t most = kMostElements / std::max<int64_t>(1, window_.tokens * window_.length);
     std::vector<int64_t> ones;
@@ -73,6 +80,13 @@ class Proof {
         ones.push_back(n);
       const int64_t between = std::clamp<int64_t>(most, 4, kFewLengths);
       for (int64_t i = 1; i < between; ++i) ones.push_back(window_.length * i / between + i % 3);
+      for (const auto& [graph, prober] : {std::pair{&fixed_, &in_fixed_}, {&lifted_, &in_lifted_}}) {
+        const TurningPoints points = turning_points(*graph, *prober, rules(*prober), Judged::kCompared);
+        if (!points.plain || points.at.size() > kMostPoints) return {};
+        for (const int64_t at : points.at)
+          for (const int64_t number : {at, window_.length - at})
+            for (int64_t n = number - 1; n <= number + 1; ++n) ones.push_back(n);
+      }
     }
     std::sort(ones.begin(), ones.end());
     ones.erase(std::unique(ones.begin(), ones.end()), ones.end());
@@ -83,6 +97,16 @@ class Proof {
       all.push_back({n, tokens, n - tokens});
     }
     return all;
+  }
+
+  // Host values that nodes on data read; both graphs have the same nodes and values.
+  std::vector<ValueId> rules(const Prober& prober) const {
+    std::set<ValueId> found;
+    for (const Node& n : lifted_.nodes)
+      for (const ValueId v : n.in)
+        if (prober.changes(v) && std::any_of(n.out.begin(), n.out.end(), [&](ValueId y) { return data(y); }))
+          found.insert(v);
+    return {found.begin(), found.end()};
   }
 
   const Shape& shape(ValueId v) const { return lifted_.values[v].info.shape; }
@@ -126,17 +150,7 @@ class Proof {
     const ValueId scores = in_lifted_.scores(n, kMaxConeNodes);
     const auto cone = scores == kNoValue ? std::nullopt : in_lifted_.cone(n.in[0], scores, kMaxConeNodes);
     if (!cone) return n.label();
-    std::map<ValueId, size_t> place{{scores, 0}};
-    std::string key = shape_str(shape(scores));
-    for (const int i : cone->nodes) {
-      const Node& inner = lifted_.nodes[static_cast<size_t>(i)];
-      key += "\n" + node_key(inner, [&](ValueId v) {
-               const auto inside = place.find(v);
-               return inside != place.end() ? "<" + std::to_string(inside->second) : std::to_string(classes_.of(v));
-             });
-      for (const ValueId v : inner.out) place.emplace(v, place.size());
-    }
-    return key;
+    return cone_key(lifted_, cone->nodes, scores, [&](ValueId v) { return std::to_string(classes_.of(v)); });
   }
 
   // -- inputs of a step

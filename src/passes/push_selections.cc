@@ -45,9 +45,10 @@ class Pusher {
  public:
   explicit Pusher(PassContext& context) : context_(context), graph_(context.graph) {}
 
-  // One projection or addition split; false when there is none left.
+  // Splits all projections and additions that can be as the graph is; false when there are none.
   Result<bool> step() {
     const auto users = graph_.users();
+    std::map<int, std::vector<std::pair<int, Selection>>> splits;  // by node
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       const Node& node = graph_.nodes[n];
       if (!splittable(node) || graph_.is_output(node.out[0])) continue;
@@ -58,11 +59,11 @@ class Pusher {
         return std::find(y.begin(), y.end(), Dim(0)) != y.end();
       };
       if (std::any_of(parts.begin(), parts.end(), empty)) continue;
-      const Status done = split(static_cast<int>(n), parts);
-      if (!done.is_ok()) return done;
-      return true;
+      splits[static_cast<int>(n)] = std::move(parts);
     }
-    return false;
+    if (splits.empty()) return false;
+    SITU_RETURN_IF_ERROR(split(splits));
+    return true;
   }
 
  private:
@@ -156,21 +157,21 @@ class Pusher {
     return collect(users, v, tail.size() > 1 ? tail : std::vector<int64_t>{}, {}, parts);
   }
 
-  Status split(int index, const std::vector<std::pair<int, Selection>>& parts) {
-    const Node packed = graph_.nodes[index];
+  Status split(const std::map<int, std::vector<std::pair<int, Selection>>>& splits) {
     Builder builder(graph_);
     std::vector<Node> nodes = std::move(graph_.nodes);
     graph_.nodes.clear();
     std::vector<char> replaced(nodes.size(), 0);
-    for (const auto& [u, part] : parts) replaced[u] = 1;
+    for (const auto& [index, parts] : splits)
+      for (const auto& [u, part] : parts) replaced[u] = 1;
     for (size_t n = 0; n < nodes.size(); ++n) {
-      if (static_cast<int>(n) == index) {
-        for (const auto& [u, part] : parts) SITU_RETURN_IF_ERROR(emit(builder, packed, part));
-        continue;
+      if (const auto here = splits.find(static_cast<int>(n)); here != splits.end()) {
+        for (const auto& [u, part] : here->second) SITU_RETURN_IF_ERROR(emit(builder, nodes[n], part));
+        context_.note("split projection", nodes[n].name, std::to_string(here->second.size()) + " parts");
+      } else if (!replaced[n]) {
+        builder.keep(std::move(nodes[n]));
       }
-      if (!replaced[n]) builder.keep(std::move(nodes[n]));
     }
-    context_.note("split projection", packed.name, std::to_string(parts.size()) + " parts");
     SITU_RETURN_IF_ERROR(builder.finish());
     graph_.remove_dead_nodes();  // the reshape between is left without users
     return Status::ok();

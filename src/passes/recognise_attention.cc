@@ -92,7 +92,7 @@ class Recogniser {
     if (m->sink.present() && m->sink.count() != m->q.heads) return *why = "sinks are not one for each head", false;
     if (!scores_.recognise(input, scores.out[0], m->q.heads, m))
       return *why = "scale, softcap and mask have no closed form", false;
-    if (m->sink.present() && m->bias == kNoValue && !scores_.nothing_for_whole_rows(input, scores.out[0]))
+    if (m->sink.present() && m->bias == kNoValue && !scores_.nothing_for_whole_rows(input, scores.out[0], m->q.heads))
       return *why = "something is added to the scores, but not to the sink", false;
     m->scale *= m->q.scale * m->k.scale;
     // What is added to all scores of a row, as by zero points, Softmax does not see, nor do probabilities of 1 in all.

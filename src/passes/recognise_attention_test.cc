@@ -103,7 +103,7 @@ class AttentionGraph : public test::TestGraph {
         ASSERT_TRUE(a.is_ok() && b.is_ok()) << (a.is_ok() ? b : a).status().message();
         const std::vector<float> want = floats(*a), got = floats(*b);
         ASSERT_EQ(want.size(), got.size());
-        for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 2e-5) << tokens << ", " << past;
+        for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], tolerance) << tokens << ", " << past;
       }
     }
   }
@@ -114,6 +114,7 @@ class AttentionGraph : public test::TestGraph {
     return found;
   }
   size_t nodes() const { return graph_.nodes.size(); }
+  double tolerance = 2e-5;
   using test::TestGraph::constant;
   const Tensor& constant(ValueId v) const { return graph_.values[v].constant; }
   TokenOrder order;
@@ -434,6 +435,51 @@ TEST(Masks, OneQueryFarOutByASum) {
     for (const Node* n : g.attention()) EXPECT_TRUE(n->has_input(3));
     EXPECT_NE(g.order.mixing, "");
   }
+}
+
+// Behind the keys that all heads of a step are looked at together with.
+TEST(Masks, OneQueryFurtherOut) {
+  constexpr int64_t kThere = 500000;
+  AttentionGraph g(S(), P() + S(), 600000);
+  const ValueId own = g.op("Equal", {g.unsqueeze(g.range(P(), P() + S()), 1), g.integer(kThere)}),
+                early = g.op("Less", {g.unsqueeze(g.range(Dim(0), P() + S()), 0), g.integer(8)});
+  const ValueId hidden = g.op("Or", {g.op("Greater", {g.distance(P(), S()), g.integer(0)}), g.op("And", {own, early})});
+  const ValueId mask = g.op("Where", {hidden, g.number(kHidden), g.number(0)});
+  g.layer([&](AttentionGraph& a, ValueId s) { return a.op("Add", {s, mask}); });
+  g.recognise();
+  for (const Node* n : g.attention()) EXPECT_TRUE(n->has_input(3));
+}
+
+// What is added to all keys that are seen rounds their scores, and is no softcap.
+TEST(Masks, LargeNumbersOfSeenKeysAreNoSoftcap) {
+  AttentionGraph g(S(), P() + S());
+  const ValueId hidden = g.op("Greater", {g.distance(P(), S()), g.integer(0)});
+  const ValueId mask = g.op("Where", {hidden, g.number(-std::numeric_limits<float>::infinity()), g.number(10000)});
+  g.layer([&](AttentionGraph& a, ValueId s) { return a.op("Add", {s, mask}); });
+  g.tolerance = 1e-3;  // the scores beside 10000 are rounded by as much
+  g.recognise();
+  for (const Node* n : g.attention()) EXPECT_EQ(n->attr_float("softcap", 0), 0);
+}
+
+// A number that hides all keys of a row hides none of them.
+TEST(Masks, RowsThatAreHiddenByANumberSeeAll) {
+  AttentionGraph g(S(), P() + S());
+  const ValueId all = g.op("Equal", {g.unsqueeze(g.range(P(), P() + S()), 1), g.integer(7)}),
+                hidden = g.op("Or", {g.op("Greater", {g.distance(P(), S()), g.integer(0)}), all});
+  const ValueId mask = g.op("Where", {hidden, g.number(-10000), g.number(0)});
+  g.layer([&](AttentionGraph& a, ValueId s) { return a.op("Add", {s, mask}); });
+  g.recognise();
+  EXPECT_NE(g.order.mixing, "");
+}
+
+// Scores may be larger than the number that is to hide a key.
+TEST(Masks, LargeScoresAreNotHiddenByANumber) {
+  AttentionGraph g(S(), P() + S());
+  const ValueId hidden = g.op("Greater", {g.distance(P(), S()), g.integer(0)});
+  const ValueId mask = g.op("Where", {hidden, g.number(-10000), g.number(0)});
+  g.layer([&](AttentionGraph& a, ValueId s) { return a.op("Add", {a.op("Mul", {s, a.number(10000)}), mask}); });
+  g.recognise();
+  EXPECT_NE(g.order.mixing, "");
 }
 
 // Layers whose factors differ behind the sixth decimal.

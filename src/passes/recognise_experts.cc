@@ -146,7 +146,7 @@ class LoopFinder {
       Loop loop;
       loop.sum = sum;
       reason_.clear();
-      if (collect(sum, &loop, false) && loop.links.size() == links.size())
+      if (collect(sum, &loop) && loop.links.size() == links.size())
         loops.push_back(std::move(loop));
       else if (why_.empty())
         why_ = reason_;
@@ -154,7 +154,7 @@ class LoopFinder {
     return loops;
   }
   // The last sum or scatter that `v` goes into and that nothing else reads a part of.
-  ValueId sum_of(ValueId v) const {
+  ValueId sum_of(ValueId v) {
     ValueId last = v;
     while (users_[v].size() == 1 && !graph_.is_output(v)) {
       const auto [u, operand] = users_[v][0];
@@ -168,56 +168,51 @@ class LoopFinder {
     return last;
   }
   // The other operand of the sum has rows of experts, too, or is nothing.
-  bool adds_links(const Node& add, int operand) const {
+  bool adds_links(const Node& add, int operand) {
     const ValueId other = add.in[static_cast<size_t>(1 - operand)];
-    return is_zero(other) || has_links(other);
+    return is_zeros(graph_, other) || has_links(other);
   }
 
-  bool collect(ValueId v, Loop* loop, bool replaced) {
-    const int p = graph_.values[v].producer;
-    if (const auto it = links_.find(p); it != links_.end()) {
-      const Node& n = graph_.nodes[static_cast<size_t>(p)];
-      loop->links.push_back(it->second);
-      const std::string reduction = n.attr_string("reduction", "none");
-      if (reduction != "none" && reduction != "add") return no("rows are put together by '" + reduction + "'");
-      const bool over = reduction == "none" && !is_zero(n.in[0]);
-      loop->replaces = loop->replaces || over;
-      return collect(n.in[0], loop, replaced || over);
+  // All that `sum` is made of. What every row replaces does not matter.
+  bool collect(ValueId sum, Loop* loop) {
+    std::vector<std::pair<ValueId, bool>> open{{sum, false}};
+    while (!open.empty()) {
+      const auto [v, replaced] = open.back();
+      open.pop_back();
+      const int p = graph_.values[v].producer;
+      const Node* n = graph_.producer(v);
+      if (const auto it = links_.find(p); it != links_.end()) {
+        loop->links.push_back(it->second);
+        const std::string reduction = n->attr_string("reduction", "none");
+        if (reduction != "none" && reduction != "add") return no("rows are put together by '" + reduction + "'");
+        const bool over = reduction == "none" && !is_zeros(graph_, n->in[0]);
+        loop->replaces = loop->replaces || over;
+        open.emplace_back(n->in[0], replaced || over);
+      } else if (n && n->is("Add") && shape(n->in[0]) == shape(v) && shape(n->in[1]) == shape(v) &&
+                 (has_links(n->in[0]) || has_links(n->in[1]))) {
+        open.emplace_back(n->in[1], replaced);
+        open.emplace_back(n->in[0], replaced);
+      } else if (!replaced && !is_zeros(graph_, v)) {
+        loop->others.push_back(v);
+      }
     }
-    if (p >= 0 && graph_.nodes[static_cast<size_t>(p)].is("Add")) {
-      const Node& n = graph_.nodes[static_cast<size_t>(p)];
-      const bool whole = shape(n.in[0]) == shape(v) && shape(n.in[1]) == shape(v);
-      if (whole && (has_links(n.in[0]) || has_links(n.in[1])))
-        return collect(n.in[0], loop, replaced) && collect(n.in[1], loop, replaced);
-    }
-    // What every row replaces does not matter.
-    if (!replaced && !is_zero(v)) loop->others.push_back(v);
     return true;
   }
-  // Of a sum that nothing else reads.
-  bool has_links(ValueId v) const {
-    for (const Node* n = graph_.producer(v); n && users_[v].size() == 1; n = graph_.producer(v)) {
-      if (links_.count(graph_.values[v].producer)) return true;
-      if (!n->is("Add")) return false;
-      if (has_links(n->in[0])) return true;
-      v = n->in[1];
+  // A sum of links that nothing else reads.
+  bool has_links(ValueId v) {
+    if (has_links_.empty()) {
+      has_links_.assign(graph_.values.size(), 0);
+      for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+        const Node& n = graph_.nodes[i];
+        const bool link = links_.count(static_cast<int>(i)) != 0;
+        const auto linked = [&](ValueId x) { return x != kNoValue && has_links_[static_cast<size_t>(x)] != 0; };
+        for (const ValueId out : n.out)
+          if (out != kNoValue && users_[out].size() == 1)
+            has_links_[static_cast<size_t>(out)] =
+                link || (n.is("Add") && std::any_of(n.in.begin(), n.in.end(), linked));
+      }
     }
-    return false;
-  }
-  // Zeros that a sum begins with.
-  bool is_zero(ValueId v) const {
-    const Value& value = graph_.values[v];
-    if (value.constant.present()) {
-      if (value.constant.count() > kMaxContent || !dtype_is_float(value.info.type)) return false;
-      const std::vector<double> numbers = value.constant.to_f64();
-      return std::all_of(numbers.begin(), numbers.end(), [](double x) { return x == 0; });
-    }
-    const Node* n = graph_.producer(v);
-    if (!n) return false;
-    if (n->is("Expand") || n->is("Reshape") || n->is("Cast") || n->is("Identity")) return is_zero(n->in[0]);
-    if (!n->is("ConstantOfShape")) return false;
-    const Attribute* number = n->attr_of_kind("value", Attribute::Kind::kTensor);
-    return !number || number->tensor.to_f64()[0] == 0;
+    return has_links_[static_cast<size_t>(v)] != 0;
   }
 
   // -- whose rows a NonZero finds
@@ -481,9 +476,10 @@ class LoopFinder {
   Graph& graph_;
   Builder builder_;
   std::vector<std::vector<std::pair<int, int>>> users_;
-  int first_ = -1;             // NonZero of data
-  std::vector<int> owner_;     // by node: the NonZero whose rows it works on
-  std::map<int, Link> links_;  // by scatter
+  int first_ = -1;               // NonZero of data
+  std::vector<int> owner_;       // by node: the NonZero whose rows it works on
+  std::map<int, Link> links_;    // by scatter
+  std::vector<char> has_links_;  // by value
   std::string reason_, why_;
 };
 

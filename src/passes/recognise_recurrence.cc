@@ -17,6 +17,7 @@
 
 #include "kernels/params.h"
 #include "passes/builder.h"
+#include "passes/follows_past.h"
 #include "passes/pass.h"
 #include "passes/probe.h"
 #include "passes/recurrence.h"
@@ -28,7 +29,9 @@ namespace {
 constexpr size_t kMostNodes = 4096;   // between projections and results: 64 tokens of a chunk written out one by one
 constexpr int kMostResults = 8;       // values that may be y
 constexpr int64_t kMostTokens = 640;  // of a probed step
-constexpr double kSame = 1e-4;        // sums in another order; other operands differ by far more
+constexpr int64_t kMostCompared = int64_t{1} << 31;  // numbers of states, of all candidates for a recurrence together
+constexpr int64_t kPast = 3;    // tokens that precede it, where the region does not ask how many do
+constexpr double kSame = 1e-4;  // sums in another order; other operands differ by far more
 
 // Largest difference, as a part of the largest number, is small enough.
 bool same(const std::vector<float>& got, const std::vector<double>& want) {
@@ -41,11 +44,13 @@ bool same(const std::vector<float>& got, const std::vector<double>& want) {
 
 class Recogniser {
  public:
-  explicit Recogniser(PassContext& context)
+  Recogniser(PassContext& context, int64_t* compared)
       : context_(context),
         graph_(context.graph),
         prober_(graph_, context.binding, context.evaluator),
-        users_(graph_.users()) {}
+        users_(graph_.users()),
+        follows_past_(graph_),
+        compared_(*compared) {}
 
   // Whether the recurrence of a state was found, and is one operator now.
   Result<bool> run(const StatePair& s) {
@@ -251,6 +256,7 @@ class Recogniser {
   // Lengths of steps that tell all others: on both sides of what lengths are compared with, of the chunks that tokens
   // are cut into, and of as many chunks.
   bool find_steps() {
+    steps_.clear();
     if (one_token()) return find_one_step();
     std::set<int64_t> lengths{1, 2, 5, 13};
     std::vector<int64_t> chunks;
@@ -260,12 +266,13 @@ class Recogniser {
         if (!d.is_const() && !d.piecewise_linear(&numbers)) chunks.insert(chunks.end(), numbers.begin(), numbers.end());
       }
     };
-    std::vector<ValueId> rules;
+    std::vector<ValueId> rules, of_past;
     for (const int i : region_) {
       for (const ValueId v : node(i).out)
         if (v != kNoValue && info(v).ranked) look_at(info(v).shape);
       for (const ValueId v : node(i).in) {
         if (!prober_.changes(v)) continue;
+        if (follows_past_(v)) of_past.push_back(v);
         if (info(v).content)
           look_at(*info(v).content);
         else
@@ -287,8 +294,12 @@ class Recogniser {
       for (const int64_t t : points.at)
         if (t * c < kMostTokens) around(t * c);
     }
-    steps_.assign(lengths.begin(), lengths.end());
-    return true;
+    for (const int64_t length : lengths) steps_.emplace_back(length, kPast);
+    if (of_past.empty()) return true;
+    const TellingSteps telling =
+        telling_steps(graph_, prober_, of_past, context_.phase, context_.context_length, Judged::kByValue, kMostTokens);
+    steps_.insert(steps_.end(), telling.steps.begin(), telling.steps.end());
+    return telling.told;
   }
 
   // One token is the only step where nothing follows from how many precede it.
@@ -296,7 +307,7 @@ class Recogniser {
     for (const int i : region_)
       for (const ValueId v : node(i).in)
         if (prober_.changes(v)) return false;
-    steps_ = {1};
+    steps_ = {{1, kPast}};
     return true;
   }
 
@@ -314,14 +325,13 @@ class Recogniser {
   }
 
   // All rows, the state and the result of a step of random numbers; nothing: it cannot be evaluated.
-  std::optional<TokenNumbers> evaluate(int64_t tokens, uint32_t seed) {
-    constexpr int64_t kPast = 3;
+  std::optional<TokenNumbers> evaluate(int64_t tokens, uint32_t seed, int64_t past = kPast) {
     std::map<ValueId, Tensor> given;
-    for (const ValueId v : leaves_) given[v] = prober_.random(prober_.dims(v, tokens, kPast), seed++);
-    given[past_] = prober_.random(prober_.dims(past_, tokens, kPast), seed++);
+    for (const ValueId v : leaves_) given[v] = prober_.random(prober_.dims(v, tokens, past), seed++);
+    given[past_] = prober_.random(prober_.dims(past_, tokens, past), seed++);
     std::vector<ValueId> roots{present_, y_.value};
     for (const TokenRows& r : candidates_) roots.push_back(r.value);
-    const Result<std::vector<Tensor>> made = prober_.evaluate(roots, given, tokens, kPast);
+    const Result<std::vector<Tensor>> made = prober_.evaluate(roots, given, tokens, past);
     if (!made.is_ok()) return std::nullopt;
     TokenNumbers n;
     n[past_] = floats(given[past_]);
@@ -338,6 +348,11 @@ class Recogniser {
       std::optional<TokenNumbers> n = evaluate(1, seed);
       if (!n) return std::nullopt;
       ones_.push_back(std::move(*n));
+    }
+    largest_.clear();
+    for (const TokenNumbers& n : ones_) {
+      double& largest = largest_.emplace(&n, 1e-30).first->second;
+      for (const float x : n.at(present_)) largest = std::max(largest, static_cast<double>(std::fabs(x)));
     }
     if (!leave_out_same()) return std::nullopt;
     for (const bool delta : {false, true})
@@ -394,14 +409,15 @@ class Recogniser {
     return any_of(&m->beta, [m](int64_t width) { return width == 1 || width == m->heads; }, decays);
   }
 
-  bool makes_state(const Recurrence& m) const {
+  bool makes_state(const Recurrence& m) {
+    if (compared_ > kMostCompared) return false;
     std::vector<double> known;
     for (const TokenNumbers& n : ones_) {
       const std::vector<float>& present = n.at(present_);
-      double largest = 1e-30;
-      for (const float x : present) largest = std::max(largest, static_cast<double>(std::fabs(x)));
-      RecurrentState h(m, n.at(past_)), made(m, present);
+      const double largest = largest_.at(&n);
       const auto head_is = [&](int64_t head) {
+        RecurrentState h(m, n.at(past_), head), made(m, present, head);
+        compared_ += m.keys * m.values;
         take_token(m, n, 0, head, &h, &known);
         double worst = 0;
         for (int64_t i = 0; i < m.keys; ++i)
@@ -482,8 +498,8 @@ class Recogniser {
   }
 
   bool holds(const Recurrence& m) {
-    for (const int64_t tokens : steps_) {
-      const std::optional<TokenNumbers> n = evaluate(tokens, 1000 + static_cast<uint32_t>(tokens));
+    for (const auto& [tokens, past] : steps_) {
+      const std::optional<TokenNumbers> n = evaluate(tokens, 1000 + static_cast<uint32_t>(tokens), past);
       if (!n) return false;
       RecurrentState h(m, n->at(past_));
       std::vector<double> y, known;
@@ -619,9 +635,12 @@ class Recogniser {
   std::vector<char> dependent_;  // by value: what the past is in
   std::set<int> region_;         // nodes between leaves, past and results
   std::set<ValueId> leaves_;
-  std::vector<int64_t> steps_;
+  std::vector<std::pair<int64_t, int64_t>> steps_;  // tokens, past
   std::vector<TokenRows> candidates_;
   std::vector<TokenNumbers> ones_;  // steps of one token
+  FollowsPast follows_past_;
+  std::map<const TokenNumbers*, double> largest_;  // number of the state behind each of these
+  int64_t& compared_;                              // numbers of states that candidates made, of all layers
 };
 
 }  // namespace
@@ -630,8 +649,9 @@ Status recognise_recurrence(PassContext& context) {
   if (context.phase == Phase::kFirst || context.encoder) return Status::ok();
   const std::vector<StatePair> states = context.binding.states;
   std::optional<Recogniser> recogniser;  // of the graph as it is
+  int64_t compared = 0;
   for (const StatePair& s : states) {
-    if (!recogniser) recogniser.emplace(context);
+    if (!recogniser) recogniser.emplace(context, &compared);
     const Result<bool> found = recogniser->run(s);
     if (!found.is_ok()) return found.status();
     if (!*found) continue;

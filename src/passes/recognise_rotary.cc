@@ -266,22 +266,19 @@ class Recogniser {
     });
   }
 
+  static constexpr int64_t kFar = 16384;  // tokens of a step that is looked at beside those that tell all others
+
   template <typename Agree>
   bool agree_at_every_step(ValueId a, ValueId b, Agree agree) {
-    constexpr int64_t kFar = 16384, kMostElements = int64_t{1} << 16;
-    const int64_t far = std::clamp<int64_t>(context_.context_length, 1, kFar);
-    const TurningPoints points = turning_points(graph_, prober_, {a, b});
-    std::vector<std::pair<int64_t, int64_t>> steps = steps_beside(points, context_.context_length, kMostElements);
-    if (context_.phase == Phase::kDecode) {
-      for (int64_t past : {int64_t{0}, int64_t{17}, far / 2, far - 1}) steps.emplace_back(1, past);
-    } else {
-      steps.emplace_back(far, 0);
-    }
-    return std::all_of(steps.begin(), steps.end(), [&](const auto& step) {
+    // A step of all tokens has every row of a table.
+    constexpr int64_t kMostRows = 131072;
+    const int64_t all = std::min(context_.context_length, kMostRows);
+    TellingSteps telling =
+        telling_steps(graph_, prober_, {a, b}, context_.phase, context_.context_length, Judged::kCompared);
+    if (!telling.told && (context_.phase == Phase::kDecode || all < context_.context_length)) return false;
+    if (context_.phase != Phase::kDecode) telling.steps.emplace_back(telling.told ? std::min(all, kFar) : all, 0);
+    return std::all_of(telling.steps.begin(), telling.steps.end(), [&](const auto& step) {
       const auto [tokens, past] = step;
-      if (past < 0 || (context_.phase == Phase::kDecode && tokens != 1) ||
-          (context_.phase == Phase::kFirst && past > 0))
-        return true;
       const Result<Tensor> x = prober_.host_value(a, tokens, past), y = prober_.host_value(b, tokens, past);
       return x.is_ok() && y.is_ok() && agree(*x, *y);
     });

@@ -48,15 +48,21 @@ const float* row_of(const TokenNumbers& n, const TokenRows& rows, int64_t token)
 class RecurrentState {
  public:
   RecurrentState(const Recurrence& m, const std::vector<float>& stored) : m_(m), h_(stored.begin(), stored.end()) {}
+  // One head of it.
+  RecurrentState(const Recurrence& m, const std::vector<float>& stored, int64_t head)
+      : m_(m),
+        first_(head),
+        h_(stored.begin() + head * m.keys * m.values, stored.begin() + (head + 1) * m.keys * m.values) {}
   double& at(int64_t head, int64_t key, int64_t value) { return h_[index(head, key, value)]; }
   const std::vector<double>& stored() const { return h_; }
 
  private:
   size_t index(int64_t head, int64_t key, int64_t value) const {
-    return static_cast<size_t>(m_.columns_first ? (head * m_.values + value) * m_.keys + key
-                                                : (head * m_.keys + key) * m_.values + value);
+    return static_cast<size_t>(m_.columns_first ? ((head - first_) * m_.values + value) * m_.keys + key
+                                                : ((head - first_) * m_.keys + key) * m_.values + value);
   }
   const Recurrence& m_;
+  const int64_t first_ = 0;
   std::vector<double> h_;
 };
 

@@ -1,5 +1,8 @@
 #include "passes/row_sample.h"
 
+#include <algorithm>
+#include <set>
+
 #include "ops/op.h"
 
 namespace situ {
@@ -40,6 +43,31 @@ Result<Tensor> RowSample::value(ValueId v, int depth) {
   for (size_t i = 0; i < n.out.size(); ++i)
     if (n.has_output(i)) values_[n.out[i]] = (*results)[i];
   return values_[v];
+}
+
+bool is_zeros(const Graph& graph, ValueId v) {
+  constexpr size_t kMostValues = 256;  // that are followed
+  std::set<ValueId> seen{v};
+  for (std::vector<ValueId> open{v}; !open.empty() && seen.size() <= kMostValues;) {
+    const Value& value = graph.values[open.back()];
+    const Node* n = graph.producer(open.back());
+    open.pop_back();
+    if (value.constant.present()) {
+      if (value.constant.count() > kMaxContent || !dtype_is_float(value.info.type)) continue;
+      const std::vector<double> numbers = value.constant.to_f64();
+      if (std::all_of(numbers.begin(), numbers.end(), [](double x) { return x == 0; })) return true;
+      continue;
+    }
+    if (!n) continue;
+    if (n->is("ConstantOfShape")) {
+      const Attribute* number = n->attr_of_kind("value", Attribute::Kind::kTensor);
+      if (!number || number->tensor.to_f64()[0] == 0) return true;
+    }
+    const bool moves = n->is("Expand") || n->is("Reshape") || n->is("Cast") || n->is("Identity");
+    for (size_t i = 0; i < n->in.size() && (moves || n->is("Mul")); ++i)
+      if ((i == 0 || !moves) && n->in[i] != kNoValue && seen.insert(n->in[i]).second) open.push_back(n->in[i]);
+  }
+  return false;
 }
 
 }  // namespace situ

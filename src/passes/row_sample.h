@@ -24,4 +24,7 @@ class RowSample {
   std::map<ValueId, Tensor> values_;
 };
 
+// Whether `v` is zeros: a constant of them, or what casts, views and products make of one.
+bool is_zeros(const Graph& graph, ValueId v);
+
 }  // namespace situ

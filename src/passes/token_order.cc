@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 
+#include "passes/follows_past.h"
 #include "passes/mask.h"
 #include "passes/part.h"
 #include "passes/probe.h"
@@ -18,9 +19,7 @@ namespace situ {
 namespace {
 
 constexpr int kMaxConeNodes = 32;
-constexpr int64_t kSquare = 256;  // tokens of the larger step that masks are looked at
-constexpr size_t kMostPoints = 128;
-constexpr int64_t kMostElements = 1 << 18;  // tokens * keys of the other steps
+constexpr int64_t kMostFirst = 1 << 24;  // tokens * keys of a step without past, which has no single queries
 
 class Order {
  public:
@@ -32,7 +31,8 @@ class Order {
         users_(graph.users()),
         first_(phase == Phase::kFirst),
         texts_(texts),
-        context_(context) {}
+        context_(context),
+        follows_past_(graph) {}
 
   TokenOrder run() {
     TokenOrder order;
@@ -45,7 +45,7 @@ class Order {
     for (const Node& n : graph_.nodes)
       if (n.is("Softmax")) accept_attention(n);
     for (size_t i = 0; i < graph_.nodes.size() && order.mixing.empty(); ++i)
-      if (!accepted_.count(static_cast<int>(i)) && mixes(graph_.nodes[i])) {
+      if (!accepted_.count(static_cast<int>(i)) && (mixes(graph_.nodes[i]) || reads_whole_state(graph_.nodes[i]))) {
         const bool recurs = replaced != binding_.states.end() && of_step_alone(graph_.nodes[i]) &&
                             add_turns(graph_.nodes[i], &order.reach);
         std::string& across = recurs ? order.recurrence : order.mixing;
@@ -99,6 +99,15 @@ class Order {
     const Node& n = graph_.nodes[static_cast<size_t>(graph_.values[s.present].producer)];
     return n.is("LinearAttention", "situ") && users_[static_cast<size_t>(s.present)].empty() &&
            users_[static_cast<size_t>(s.past)].size() == 1 && n.has_input(3) && n.in[3] == s.past;
+  }
+
+  // What is made of a state that another one takes the place of in each step follows where a prompt is cut.
+  bool reads_whole_state(const Node& n) const {
+    if (n.is("Shape") || n.is("Size")) return false;
+    return std::any_of(binding_.states.begin(), binding_.states.end(), [&](const StatePair& s) {
+      return s.rule == StateRule::kReplace && s.past != kNoValue && !takes_turns(s) &&
+             std::find(n.in.begin(), n.in.end(), s.past) != n.in.end();
+    });
   }
 
   // Whether data is joined with what is another one for each text: a table of positions, as long as the text.
@@ -219,50 +228,53 @@ class Order {
     return !n.is("Gather");
   }
 
-  // Steps at which masks made by `rules` are looked at: few tokens, a square of many, and both sides of what positions
-  // are compared with. None: they do not tell all others.
-  std::vector<std::pair<int64_t, int64_t>> mask_steps(const std::vector<ValueId>& rules) const {
-    const TurningPoints points = turning_points(graph_, prober_, rules);
-    if (!points.plain || points.anywhere || points.at.size() > kMostPoints) return {};
-    auto steps = steps_beside(points, context_, kMostElements);
-    steps.insert(steps.begin(), {{3, 2}, {3, 0}, {std::min<int64_t>(context_, kSquare), 0}});
-    if (first_)
-      steps.erase(std::remove_if(steps.begin(), steps.end(), [](const auto& step) { return step.second > 0; }),
-                  steps.end());
-    return steps;
+  // Steps that tell rules at all others. None: none do.
+  std::vector<std::pair<int64_t, int64_t>> rule_steps(const std::vector<ValueId>& rules) const {
+    TellingSteps telling = telling_steps(graph_, prober_, rules, first_ ? Phase::kFirst : Phase::kAny, context_,
+                                         Judged::kByValue, first_ ? kMostFirst : kMostStepElements);
+    return telling.told ? std::move(telling.steps) : std::vector<std::pair<int64_t, int64_t>>{};
   }
 
   // Masks [.., tokens, past + tokens or more], added or (bool) kept, at all these steps.
   template <typename MaskAt>
   bool hides_later(const std::vector<ValueId>& rules, MaskAt mask_at) const {
-    const auto steps = mask_steps(rules);
+    const auto steps = rule_steps(rules);
     for (const auto& [tokens, past] : steps) {
       const Result<Tensor> mask = mask_at(tokens, past);
       if (!mask.is_ok() || mask->rank() < 2 || mask->dims()[static_cast<size_t>(mask->rank()) - 2] != tokens)
         return false;
       const int64_t columns = mask->dims().back(), rows = mask->count() / std::max<int64_t>(1, columns);
       if (columns < tokens + past) return false;
-      const float highest = mask->type() == DType::kBool ? 0.0f : kMasked;
       const std::vector<float> values = floats(*mask);
-      for (int64_t r = 0; r < rows; ++r)
-        for (int64_t j = past + r % tokens + 1; j < past + tokens; ++j)
-          if (values[static_cast<size_t>(r * columns + j)] > highest) return false;
+      for (int64_t r = 0; r < rows; ++r) {
+        // What is added hides a key beside those that are seen: where a number hides all of these, it hides none.
+        const auto row = values.begin() + r * columns, own = row + past + r % tokens + 1;
+        const float seen = *std::max_element(row, own),
+                    highest = mask->type() == DType::kBool ? 0.0f : kMasked / 2 + std::min(0.0f, seen);
+        if (std::any_of(own, row + past + tokens, [&](float later) { return later > highest; })) return false;
+      }
     }
     return !steps.empty();
   }
 
-  // What Softmax reads where all scores are 0.
+  // What Softmax reads where all scores of later keys are as large, and all others as small, as they may be.
   bool hides_later(ValueId x, ValueId scores, const std::vector<ValueId>& rules) {
     if (graph_.values[scores].info.type != DType::kF32) return false;
     return hides_later(rules, [&](int64_t tokens, int64_t past) {
-      return prober_.evaluate(x, {{scores, Tensor::allocate(DType::kF32, prober_.dims(scores, tokens, past))}}, tokens,
-                              past);
+      const Tensor t = Tensor::allocate(DType::kF32, prober_.dims(scores, tokens, past));
+      const int64_t columns = t.dims().back();
+      for (int64_t i = 0; i < t.count(); ++i) {
+        const bool later = i % columns > past + i / columns % tokens;
+        t.view().as<float>()[i] = later ? kLargestScore : -kLargestScore;
+      }
+      return prober_.evaluate(x, {{scores, t}}, tokens, past);
     });
   }
 
   bool hides_later(const Node& attention) {
     if (attention.attr_int("causal", 0) != 0) return true;
     if (!attention.has_input(3) || !prober_.host(attention.in[3])) return false;
+    if (2 * kLargestScore * std::fabs(attention.attr_float("scale", 1)) > -kMasked / 2) return false;
     return hides_later({attention.in[3]},
                        [&](int64_t tokens, int64_t past) { return prober_.host_value(attention.in[3], tokens, past); });
   }
@@ -332,7 +344,7 @@ class Order {
   // A place that the host counts, as in a mask: that of the last of `all` rows.
   bool counts_to_last(ValueId place, const Dim& all) {
     if (!prober_.host(place)) return false;
-    const auto steps = mask_steps({place});
+    const auto steps = rule_steps({place});
     return !steps.empty() && std::all_of(steps.begin(), steps.end(), [&](const auto& step) {
       SymbolValues symbols;
       symbols[kSymS] = step.first;
@@ -415,9 +427,14 @@ class Order {
       const Shape& s = shape(v);
       if (std::any_of(s.begin(), s.end(), [](const Dim& d) { return d.depends_on(kSymP) || d.depends_on(kSymW); }))
         return true;
-      if (!prober_.changes(v)) return false;
-      const Result<Tensor> early = prober_.host_value(v, 3, 0), late = prober_.host_value(v, 3, 5);
-      return !early.is_ok() || !late.is_ok() || early->to_f64() != late->to_f64();
+      if (!prober_.changes(v) || !follows_past_(v)) return false;
+      const TellingSteps telling = telling_steps(graph_, prober_, {v}, Phase::kAny, context_, Judged::kCompared);
+      return !telling.told || std::any_of(telling.steps.begin(), telling.steps.end(), [&](const auto& step) {
+        if (step.second == 0) return false;
+        const Result<Tensor> early = prober_.host_value(v, step.first, 0),
+                             late = prober_.host_value(v, step.first, step.second);
+        return !early.is_ok() || !late.is_ok() || early->to_f64() != late->to_f64();
+      });
     });
   }
   bool of_past(const Node& n) const {
@@ -532,6 +549,7 @@ class Order {
   std::set<ValueId> of_one_sequence_;
   std::map<ValueId, bool> of_tokens_;
   std::map<ValueId, bool> by_position_;  // host values: what by_position found
+  FollowsPast follows_past_;
 };
 
 }  // namespace

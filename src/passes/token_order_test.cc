@@ -90,5 +90,30 @@ TEST_P(TokenIsTaken, TheLastAlone) {
 INSTANTIATE_TEST_SUITE_P(Rows, TokenIsTaken, testing::ValuesIn(kTaken),
                          [](const auto& info) { return std::string(info.param.name); });
 
+// What a step reads of a state that the step replaces follows where a prompt is cut, unless the tokens take it one by
+// one.
+TEST(WholeStates, AreTakenInTurns) {
+  enum class Reads { kAsIs, kTurned, kBeside };
+  for (const Reads reads : {Reads::kAsIs, Reads::kTurned, Reads::kBeside}) {
+    TestGraph g;
+    const ValueId x = g.input("x", {Dim(1), S(), Dim(kRowWidth)});
+    const ValueId past = g.input("past", {Dim(1), Dim(1), Dim(kRowWidth), Dim(kRowWidth)});
+    const ValueId h = reads == Reads::kTurned ? g.op("Transpose", {past}, {}, {0, 1, 3, 2}) : past;
+    ValueId y = g.op("LinearAttention", {x, x, x, h}, {{"q_heads", 1}, {"v_heads", 1}, {"columns_first", 0}});
+    g.graph_.nodes.back().domain = "situ";
+    g.graph_.nodes.back().opset = 1;
+    const ValueId present = g.graph_.add_value("present");
+    g.graph_.nodes.back().out.push_back(present);
+    if (reads == Reads::kBeside) y = g.op("Add", {y, g.op("ReduceMax", {past}, {{"keepdims", 0}})});
+    g.graph_.outputs = {y, present};
+    test::TestContext at(g.graph_, kTokens);
+    g.infer(at.context);
+    if (::testing::Test::HasFatalFailure()) return;
+    at.binding.states.push_back({past, present, StateRule::kReplace, 0, "0"});
+    const TokenOrder order = token_order(g.graph_, at.binding, at.evaluator, Phase::kAny, kTokens);
+    EXPECT_EQ(order.recurrence.empty() && order.mixing.empty(), reads == Reads::kAsIs);
+  }
+}
+
 }  // namespace
 }  // namespace situ

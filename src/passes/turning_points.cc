@@ -74,6 +74,13 @@ const std::set<std::string> kPlainOps{"Abs",
 constexpr int64_t kManyTokens = 64,
                   kFarTokens = 16384;  // steps that values are compared at: with two axes of tokens, with one
 
+constexpr int64_t kFewTokens = 15;     // contexts of which every step is looked at
+constexpr int64_t kShortSteps = 4;     // tokens of steps that are looked at whatever the rule
+constexpr int64_t kSquare = 256;       // tokens of the longest step that is looked at whatever the rule
+constexpr int64_t kEveryToken = 4096;  // contexts of which every step of one token may be looked at
+constexpr size_t kMostTellingPoints = 128;
+constexpr int64_t kMostSingleElements = int64_t{1} << 28;  // keys of all single queries together
+
 int64_t token_axes(const Shape& s) {
   return std::count_if(s.begin(), s.end(), [](const Dim& d) { return d.depends_on(kSymS) || d.depends_on(kSymP); });
 }
@@ -102,7 +109,8 @@ bool part_agrees(const Shape& shape, const Tensor& part, const std::vector<doubl
 
 class Finder {
  public:
-  Finder(const Graph& graph, const Prober& prober) : graph_(graph), prober_(prober) {}
+  Finder(const Graph& graph, const Prober& prober, Judged judged)
+      : graph_(graph), prober_(prober), compared_(judged == Judged::kCompared) {}
 
   TurningPoints find(const std::vector<ValueId>& roots) {
     for (ValueId v : roots) push(v);
@@ -191,6 +199,7 @@ class Finder {
 
   bool plain(const Node& n) const {
     auto real = [&](ValueId v) { return dtype_is_float(graph_.values[v].info.type); };
+    if (compared_ && n.def && n.def->placement == Placement::kElementwise) return true;
     if (n.domain.empty() && n.op == "Div") return prober_.fixed(n.in[1]) && real(n.in[1]);
     if (!n.domain.empty() || !kPlainOps.count(n.op)) return false;
     if (n.op == "Cast") return !real(n.in[0]) || real(n.out[0]) || graph_.values[n.out[0]].info.type == DType::kBool;
@@ -315,7 +324,7 @@ class Finder {
   std::optional<std::vector<double>> few_numbers(ValueId v) const {
     for (int hops = 0; v != kNoValue && hops < kMostHops; ++hops) {
       if (const auto number = lone_number(v)) return std::vector<double>{*number};
-      if (graph_.values[v].info.type == DType::kBool) return std::vector<double>{0, 1};
+      if (graph_.values[v].info.type == DType::kBool || prober_.zeros_and_ones(v)) return std::vector<double>{0, 1};
       const Node* n = graph_.producer(v);
       if (!n || !n->def) break;
       if (n->is("Where")) {
@@ -375,6 +384,7 @@ class Finder {
 
   const Graph& graph_;
   const Prober& prober_;
+  const bool compared_;
   TurningPoints found_;
   std::set<int64_t> numbers_;
   std::set<double> given_;   // as the graph has them
@@ -387,8 +397,67 @@ class Finder {
 
 }  // namespace
 
-TurningPoints turning_points(const Graph& graph, const Prober& prober, const std::vector<ValueId>& roots) {
-  return Finder(graph, prober).find(roots);
+TurningPoints turning_points(const Graph& graph, const Prober& prober, const std::vector<ValueId>& roots,
+                             Judged judged) {
+  return Finder(graph, prober, judged).find(roots);
+}
+
+// A condition of a step is for its last query what it is where that one is a step of its own.
+static bool last_query_is_alone(const Graph& graph, const Prober& prober, ValueId v, int64_t tokens, int64_t past) {
+  const Result<Tensor> all = prober.host_value(v, tokens, past), last = prober.host_value(v, 1, past + tokens - 1);
+  return all.is_ok() && last.is_ok() && part_agrees(graph.values[v].info.shape, *last, *all, tokens - 1);
+}
+
+TellingSteps telling_steps(const Graph& graph, const Prober& prober, const std::vector<ValueId>& rules, Phase phase,
+                           int64_t context, Judged judged, int64_t most_elements) {
+  TellingSteps found;
+  std::set<std::pair<int64_t, int64_t>> steps, large;
+  bool all_fit = true;
+  int64_t elements = 0;  // of single queries
+  const auto add = [&](int64_t tokens, int64_t past) {
+    if (tokens < 1 || past < 0 || tokens + past > context || (phase == Phase::kDecode && tokens > 1) ||
+        (phase == Phase::kFirst && past > 0))
+      return;
+    if (tokens > 1 && tokens * (tokens + past) > most_elements) {
+      if (phase == Phase::kFirst) all_fit = false;  // has no step of its last query alone
+      large.emplace(tokens, past);
+      return;
+    }
+    if (steps.emplace(tokens, past).second && tokens == 1) elements += past;
+  };
+  const auto short_steps = [&](int64_t longest) {
+    for (int64_t tokens = 1; tokens <= longest; ++tokens)
+      for (int64_t past = 0; tokens + past <= longest; ++past) add(tokens, past);
+  };
+  const auto answer = [&](bool told) {
+    found.told = told && all_fit && elements <= kMostSingleElements;
+    found.steps.assign(steps.begin(), steps.end());
+    return found;
+  };
+  short_steps(std::min(context, context <= kFewTokens ? kFewTokens : kShortSteps));
+  if (context <= kFewTokens) return answer(true);
+  add(1, context - 1);
+  add(2, context - 2);
+  int64_t longest = std::min(context, kSquare);
+  while (longest * longest > most_elements) longest /= 2;
+  add(longest, 0);
+  const TurningPoints points = turning_points(graph, prober, rules, judged);
+  // One token after the other is all that there is.
+  if (phase == Phase::kDecode && !(points.plain && !points.anywhere) && context <= kEveryToken) {
+    for (int64_t past = 0; past < context; ++past) add(1, past);
+    return answer(true);
+  }
+  if (!points.plain || points.anywhere || points.at.size() > kMostTellingPoints) return answer(false);
+  for (const int64_t n : points.at) {
+    for (int64_t past = n - 2; past <= n + 1; ++past) add(1, past);
+    add(4, n - 2);
+    for (int64_t tokens = n - 1; tokens <= n + 1; ++tokens) add(tokens, 0);
+  }
+  return answer(std::all_of(large.begin(), large.end(), [&](const auto& step) {
+    return std::all_of(points.conditions.begin(), points.conditions.end(), [&](ValueId v) {
+      return !prober.changes(v) || last_query_is_alone(graph, prober, v, step.first, step.second);
+    });
+  }));
 }
 
 // Of sequences of up to `longest` tokens.
@@ -409,10 +478,18 @@ static bool same_entries(const Graph& graph, Prober& prober, ValueId v, int64_t 
     if (first ? !agrees(past + 1, 0)
               : !agrees(1, past) || !agrees(2, past) || !agrees(5, past) || !agrees(kManyTokens / 2, past))
       return false;
-  const TurningPoints points = turning_points(graph, prober, {v});
+  const TurningPoints points = turning_points(graph, prober, {v}, Judged::kCompared);
+  if (points.at.size() > kMostTellingPoints) return false;
   for (int64_t n : points.at)
     for (int64_t tokens = n - 1; tokens <= n + 1; ++tokens)
       if (!agrees(tokens, 0) || (!first && (!agrees(tokens, 3) || !agrees(3, tokens)))) return false;
+  // Further on one token is compared with itself behind another one.
+  for (size_t i = 0; i < points.at.size() && !first; ++i)
+    for (int64_t past = std::max(far, points.at[i] - 2); past <= points.at[i] + 1 && past < longest; ++past) {
+      const Result<Tensor> alone = prober.host_value(v, 1, past), behind = prober.host_value(v, 2, past - 1);
+      if (!alone.is_ok() || !behind.is_ok() || !part_agrees(shape, *alone, behind->to_f64(), behind->dims(), 1))
+        return false;
+    }
   // A table of queries and keys is looked at in short steps; what chooses among its entries, in long ones too.
   return !square || std::all_of(points.conditions.begin(), points.conditions.end(),
                                 [&](ValueId c) { return same_entries(graph, prober, c, longest, first); });
@@ -434,21 +511,6 @@ bool entries_by_position(const Graph& graph, Prober& prober, ValueId v, int64_t 
   }
   prober.set_whole(0);
   return same;
-}
-
-std::vector<std::pair<int64_t, int64_t>> steps_beside(const TurningPoints& points, int64_t context,
-                                                      int64_t most_elements) {
-  std::set<std::pair<int64_t, int64_t>> steps;
-  auto add = [&](int64_t tokens, int64_t past) {
-    if (tokens > 0 && past >= 0 && tokens + past <= context && tokens * (tokens + past) <= most_elements)
-      steps.emplace(tokens, past);
-  };
-  for (int64_t n : points.at) {
-    for (int64_t past = n - 2; past <= n + 1; ++past) add(1, past);
-    add(4, n - 2);
-    for (int64_t tokens = n - 1; tokens <= n + 1; ++tokens) add(tokens, 0);
-  }
-  return {steps.begin(), steps.end()};
 }
 
 }  // namespace situ

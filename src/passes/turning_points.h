@@ -18,8 +18,25 @@ struct TurningPoints {
   std::vector<ValueId> conditions;  // bools of a step, of a token or of a key
 };
 
+// How the numbers that are looked at are judged: by what they are, or by being equal to others that are computed alike.
+// Then whatever is computed element by element is plain: equal numbers stay equal.
+enum class Judged { kByValue, kCompared };
+
 // Of what stands behind the host values `roots`.
-TurningPoints turning_points(const Graph& graph, const Prober& prober, const std::vector<ValueId>& roots);
+TurningPoints turning_points(const Graph& graph, const Prober& prober, const std::vector<ValueId>& roots,
+                             Judged judged = Judged::kByValue);
+
+// The steps (tokens, past) that tell rules of positions at all others: both sides of every number that a rule compares
+// positions or lengths with, clamps them at, divides them by or looks them up to; short steps; and the last one that
+// the context has. A step of more than `most_elements` tokens * keys is looked at by its last query, alone.
+struct TellingSteps {
+  bool told = false;  // false: what holds at these steps is not known to hold at others
+  std::vector<std::pair<int64_t, int64_t>> steps;
+};
+constexpr int64_t kMostStepElements = 1 << 18;
+TellingSteps telling_steps(const Graph& graph, const Prober& prober, const std::vector<ValueId>& rules, Phase phase,
+                           int64_t context, Judged judged = Judged::kByValue,
+                           int64_t most_elements = kMostStepElements);
 
 // A value that the host knows has the same entry for a token (and a key) however many tokens the step has and however
 // many precede it: told from steps of one token, of many, and of as many as its turning points say. A factor made of
@@ -29,10 +46,5 @@ bool entries_by_position(const Graph& graph, Prober& prober, ValueId v, int64_t 
 // Whether `part`, entries of a host value in one step, is what `whole` has for the tokens from `past` on and the keys
 // up to them; `shape`: of the value.
 bool part_agrees(const Shape& shape, const Tensor& part, const Tensor& whole, int64_t past);
-
-// Steps (tokens, past) at both sides of each turning point, of at most `context` tokens and keys together and
-// `most_elements` of tokens * keys each.
-std::vector<std::pair<int64_t, int64_t>> steps_beside(const TurningPoints& points, int64_t context,
-                                                      int64_t most_elements);
 
 }  // namespace situ

@@ -138,5 +138,28 @@ TEST(TurningPoints, OfRealMasksArePlain) {
   for (const Rule& rule : rules) EXPECT_TRUE(points_of(rule).plain) << rule.name;
 }
 
+// A step of one token is looked at wherever it stands; what cannot be is not told.
+TEST(TellingSteps, StandBesideEveryNumber) {
+  for (const int64_t number : {int64_t{40}, int64_t{50000}, kFarEnd - 2}) {
+    TestGraph g;
+    const ValueId root = equals(g, positions(g), number);
+    test::TestContext at(g.graph_, kFarEnd);
+    g.infer(at.context);
+    const Prober prober(g.graph_, at.binding, at.evaluator);
+    const TellingSteps telling = telling_steps(g.graph_, prober, {root}, Phase::kAny, kFarEnd);
+    EXPECT_TRUE(telling.told);
+    for (const int64_t past : {number - 1, number, number + 1})
+      EXPECT_EQ(std::count(telling.steps.begin(), telling.steps.end(), std::pair(int64_t{1}, past)), 1) << past;
+    EXPECT_EQ(std::count(telling.steps.begin(), telling.steps.end(), std::pair(int64_t{1}, kFarEnd - 1)), 1);
+  }
+  TestGraph g;
+  const ValueId root = equals(g, g.op("Mod", {positions(g), g.integer(64)}), 5);
+  test::TestContext at(g.graph_, kFarEnd);
+  g.infer(at.context);
+  const Prober prober(g.graph_, at.binding, at.evaluator);
+  EXPECT_FALSE(telling_steps(g.graph_, prober, {root}, Phase::kAny, kFarEnd).told);
+  EXPECT_TRUE(telling_steps(g.graph_, prober, {root}, Phase::kDecode, 1000).told);
+}
+
 }  // namespace
 }  // namespace situ

@@ -294,6 +294,7 @@ Check check(const std::string& path, const LoadOptions& options, int64_t verify)
                    {"largest_difference", v.largest_difference},
                    {"largest_logit", v.largest_logit},
                    {"ids_equal", v.ids_equal}};
+    if (!v.lengths.empty()) j["verify"]["lengths"] = v.lengths;
     if (!v.status.is_ok()) j["verify"]["error"] = v.status.message();
   }
   result.json = json_text(j);

@@ -4,6 +4,7 @@
 #include "pipelines/sentence_files.h"
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "text/json_file.h"
@@ -115,6 +116,28 @@ Status read_genai_media(const fs::path& config, const Json& model, ModelFolder* 
   return token_count(config, child(model, "vision"), "spatial_merge_size", &m->media.spatial_merge);
 }
 
+// Of a provider whose long ropes stand behind the short ones in one table. Its kernels count the rows; so does Situ.
+Status read_rotary_offset(const fs::path& config, const Json& decoder, int64_t* offset) {
+  const Json& session = child(decoder, "session_options");
+  const auto providers = session.find("provider_options");
+  for (const Json& provider : providers == session.end() ? Json() : *providers)
+    for (const Json& options : provider)
+      for (const char* key : {"multiRotaryCacheConcatOffset", "multi_rotary_cache_concat_offset",
+                              "nv_multi_rotary_cache_concat_offset"}) {
+        if (!options.is_object() || !options.contains(key)) continue;
+        const Json& given = options[key];
+        const std::string number = given.is_string() ? given.get<std::string>() : given.dump();
+        const int64_t before = *offset;
+        const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), *offset);
+        const std::string where = config.string() + ": model.decoder.session_options.provider_options: " + key + " is ";
+        if (error != std::errc() || end != number.data() + number.size() || *offset < 0)
+          return Status::error(where + given.dump() + ", should be a number of rows");
+        if (before != 0 && before != *offset)
+          return Status::error(where + given.dump() + ", and of another provider " + std::to_string(before));
+      }
+  return Status::ok();
+}
+
 Status read_genai(const fs::path& config, ModelFolder* m) {
   SITU_TAKE(json, read_json_object(config));
   if (!json.contains("model") || !json["model"].is_object())
@@ -143,6 +166,7 @@ Status read_genai(const fs::path& config, ModelFolder* m) {
                                   {"present_key_names", &n.present_key},
                                   {"present_value_names", &n.present_value}})
     SITU_RETURN_IF_ERROR(read_name(config, "model.decoder.outputs.", child(decoder, "outputs"), key, name));
+  SITU_RETURN_IF_ERROR(read_rotary_offset(config, decoder, &n.rotary_offset));
   SITU_RETURN_IF_ERROR(token_count(config, model, "context_length", &m->context_length));
   SITU_RETURN_IF_ERROR(read_eos(config, model, &m->eos_ids));
   read_generation_fields(config.string() + ": search.", child(json, "search"), &m->generation);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "passes/telling_lengths.h"
 #include "pipelines/encoder_inputs.h"
 #include "pipelines/llm.h"
 #include "pipelines/probe_arrays.h"
@@ -13,6 +14,8 @@ namespace {
 
 constexpr double kSame = 1e-3;  // of the largest logit: sums in another order
 constexpr size_t kNextTokens = 4;
+constexpr int64_t kLongest = 1024;     // tokens of the text that passes all numbers of the graph
+constexpr size_t kMostCompared = 256;  // of its lengths
 constexpr size_t kLengths[] = {5, 17, 40, 9, 1, 64, 23, 2};
 
 using Ids = std::vector<int64_t>;
@@ -78,6 +81,7 @@ class Verifier {
     }
     for (size_t i = 0; i < expected_.size(); ++i) SITU_RETURN_IF_ERROR(begin(i));
     SITU_RETURN_IF_ERROR(go_on_together());
+    if (!model().has_encoder()) SITU_RETURN_IF_ERROR(walk());
     v_.prompts = prompts;
     return Status::ok();
   }
@@ -208,6 +212,38 @@ class Verifier {
         if (!(*made)[f].is_ok()) return (*made)[f].status();
         comparison_.add_logits(wanted[f], *(*made)[f]);
       }
+    }
+    return Status::ok();
+  }
+
+  // A text of random ids by both, token by token at each length that tells others, in one step between these.
+  Status walk() {
+    const Compiled& graph = impl_of(literal_).naive->compiled();
+    ThreadPool one(1);
+    Evaluator evaluator(one);
+    std::vector<int64_t> lengths =
+        telling_lengths(graph.graph, graph.binding, evaluator, Phase::kAny, model().context_length);
+    std::erase_if(lengths, [](int64_t n) { return n > kLongest; });
+    if (lengths.size() > kMostCompared) lengths.resize(kMostCompared);
+    const Ids ids = random_ids(static_cast<size_t>(lengths.empty() ? 0 : lengths.back()), model().vocabulary);
+    Result<Session> a = literal_.new_session(), b = placed_.new_session();
+    if (!a.is_ok() || !b.is_ok()) return (a.is_ok() ? b : a).status();
+    size_t fed = 0;
+    const auto step = [&](size_t count) -> Status {
+      const std::span<const int64_t> next = std::span(ids).subspan(fed, count);
+      const Result<std::span<const float>> x = a->step(next);
+      if (!x.is_ok()) return x.status().with_context("the literal graph");
+      const Result<std::span<const float>> y = b->step(next);
+      if (!y.is_ok()) return y.status();
+      fed += count;
+      comparison_.add_logits(*x, *y);
+      v_.lengths.push_back(static_cast<int64_t>(fed));
+      return Status::ok();
+    };
+    for (const int64_t length : lengths) {
+      const auto until = static_cast<size_t>(length);
+      if (until > fed + 1) SITU_RETURN_IF_ERROR(step(until - 1 - fed));
+      SITU_RETURN_IF_ERROR(step(1));
     }
     return Status::ok();
   }

@@ -12,7 +12,7 @@
 namespace situ {
 namespace {
 
-constexpr size_t kMostBeside = 512;         // results in a block, each of which is compared with each
+constexpr size_t kMostBeside = 4096;        // results in a block, each of which is compared with each
 constexpr int64_t kMostElements = 1 << 20;  // of views that are compared element by element
 
 // The numbers of an axis that a view covers: first, last, and how far they are apart (0: one alone).
