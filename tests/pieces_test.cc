@@ -17,7 +17,16 @@
 namespace situ::test {
 namespace {
 
-using Pieces = TinyModel;
+class Pieces : public TinyModel {
+ protected:
+  // The model's folder and a tokenizer of bytes.
+  std::filesystem::path with_tokenizer(const testing::TempFolder& folder) const {
+    for (const auto& entry : std::filesystem::directory_iterator(path_))
+      std::filesystem::create_symlink(entry.path(), folder.path() / entry.path().filename());
+    folder.write("tokenizer.json", testing::byte_level_tokenizer().dump());
+    return folder.path();
+  }
+};
 using Aligned = TinyModel;
 using Texts = TinyModel;
 
@@ -198,13 +207,19 @@ TEST_P(Pieces, WhatARequestThrowsIsItsOwnError) {
   EXPECT_EQ(free_slots(model) + model.stats().slots_kept, free);
 }
 
+// A text that cannot fit the context is refused before it becomes tokens: how many it would be is not known.
+TEST_P(Pieces, ALongTextIsRefusedUnread) {
+  const testing::TempFolder folder;
+  path_ = with_tokenizer(folder);
+  const Status refused = load(small()).read(Prompt(std::string(70 << 10, 'a'))).status();
+  EXPECT_EQ(refused.code(), Code::kContextExceeded);
+  EXPECT_NE(refused.message().find("at least 97 tokens"), std::string::npos) << refused.message();
+}
+
 // An answer whose mask is not there sits out: another one comes to its end meanwhile.
 TEST_P(Pieces, LateMasksHoldNobodyUp) {
   const testing::TempFolder folder;
-  for (const auto& entry : std::filesystem::directory_iterator(path_))
-    std::filesystem::create_symlink(entry.path(), folder.path() / entry.path().filename());
-  folder.write("tokenizer.json", testing::byte_level_tokenizer().dump());
-  path_ = folder.path();
+  path_ = with_tokenizer(folder);
   Model model = load(small());
   Request constrained = answer_of(20);
   constrained.options.ignore_eos = false;

@@ -63,7 +63,7 @@ class Decoding {
   // The logits of a want that was fed, [want.wanted][vocabulary].
   virtual void take(const Want& want, Rows rows) = 0;
   // A want that is not fed: it can never be.
-  virtual void refuse(const Want&, const Status& why) { fail(why); }
+  virtual void refuse(const Want&, Status why) { fail(why); }
   // After all that was fed in a step has been taken: forks, rewinds, keeps prefixes.
   virtual void settle() = 0;
   // Ends it: what comes next could not be had. kInterrupted: it is cancelled.

@@ -521,15 +521,22 @@ void Scheduler::run(Lane& lane, std::vector<Picked>& group) {
   const Ledger before = served.ledger();
   const Clock::time_point start = Clock::now();
   int64_t prompt_rows = 0, answer_rows = 0;
+  // Whoever is fed has its logits before anything may run out of memory for those that are refused.
+  const auto take_or_refuse = [&](std::span<Picked> some) {
+    take(some);
+    for (Picked& p : some)
+      if (!p.want.refused.is_ok() && p.want.refused.code() != Code::kNoRoom)
+        p.job->decoding->refuse(p.want, std::move(p.want.refused));
+  };
   const Status done = run_once(served, group);
   if (done.is_ok()) {
-    take(group);
+    take_or_refuse(group);
   } else if (done.code() != Code::kInterrupted) {
     for (Picked& p : group) {
       const Status alone = group.size() > 1 ? run_once(served, {&p, 1}) : done;
       if (alone.code() == Code::kInterrupted) break;
       if (!alone.is_ok()) p.job->decoding->fail(alone);
-      take({&p, 1});
+      take_or_refuse({&p, 1});
     }
   }
   stepping({});
@@ -571,8 +578,6 @@ Status Scheduler::run_once(Served& served, std::span<Picked> group) {
   for (Picked& p : group) {
     if (!done.is_ok()) p.want.refused = Status::ok();
     p.fed = done.is_ok() && p.want.refused.is_ok();
-    if (!p.want.refused.is_ok() && p.want.refused.code() != Code::kNoRoom)
-      p.job->decoding->refuse(p.want, p.want.refused);
   }
   return done;
 }

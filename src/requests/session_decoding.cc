@@ -62,8 +62,8 @@ void SessionStep::settle() {
   end_with(Status::ok());
 }
 
-void SessionStep::refuse(const Want& want, const Status& why) {
-  parts_[want.branch].refused = why;
+void SessionStep::refuse(const Want& want, Status why) {
+  parts_[want.branch].refused = std::move(why);
   go_back(want.branch);
 }
 

@@ -49,7 +49,7 @@ class SessionStep : public Errand {
   Status wants(std::vector<Want>& wants) override;
   void take(const Want& want, Rows rows) override { parts_[want.branch].logits = rows[0]; }
   void settle() override;
-  void refuse(const Want& want, const Status& why) override;
+  void refuse(const Want& want, Status why) override;
   // Behind a window what is taken back may be lost.
   bool may_give_way() const override { return served_.in_place && !served_.in_place->has_window(); }
   void give_up_runs() override { go_back(); }
