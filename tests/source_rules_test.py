@@ -259,7 +259,7 @@ class Layers(unittest.TestCase):
 
 
 class Loops(unittest.TestCase):
-    """Tokens are fed by one loop, the scheduler's; and by who steps sessions himself, between its steps."""
+    """Tokens are fed by one loop, the scheduler's."""
 
     def test_one_loop_feeds_tokens(self):
         engine = re.compile(r"(?:in_place|naive|engine)(?:_|\(\))?(?:->|\.)step\(")
@@ -271,7 +271,13 @@ class Loops(unittest.TestCase):
                 callers["engine"] += [path] * len(engine.findall(text))
                 callers["model"] += [path] * len(model.findall(text))
         self.assertEqual(set(callers["engine"]), {"src/requests/served.cc"})
-        self.assertEqual(sorted(callers["model"]), ["src/pipelines/llm.cc", "src/requests/scheduler.cc"])
+        self.assertEqual(sorted(callers["model"]), ["src/requests/scheduler.cc"])
+
+    def test_nothing_is_computed_between_steps(self):
+        """Forks, rewinds, ledgers and what is shown to the scheduler's thread; whatever takes time is a request."""
+        calls = re.compile(r"\bbetween_steps\(|\bscheduler(?:->|\.)call\(")
+        callers = {path for path in cpp() if calls.search(without_comments(read(path)))}
+        self.assertEqual(callers, {f"src/pipelines/{name}" for name in ("embed.cc", "llm.cc", "llm.h", "model_facts.cc")})
 
 
 class Kernels(unittest.TestCase):

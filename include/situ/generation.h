@@ -165,8 +165,7 @@ struct Stats {
   int64_t bytes_copied = 0, steps_alone = 0;  // alone: by one thread, since other processes had the processors
 };
 
-// Embeddings of texts and scores of pairs, by encoders of whole texts (Model::embed, Model::score).
-// Texts are prepared as sentence-transformers does, by the files of the folder: docs/embeddings.md.
+// Embeddings of texts and scores of pairs (Model::embed, Model::score). Texts are prepared as docs/embeddings.md says.
 struct EmbedOptions {
   std::optional<std::string> prompt;       // in front of every text; default: that of the folder, if it names one
   std::optional<std::string> prompt_name;  // one of `prompts` in config_sentence_transformers.json; not with `prompt`
@@ -174,6 +173,7 @@ struct EmbedOptions {
   // folder normalises, if its files name such sizes (matryoshka_dimensions, is_matryoshka, truncate_dim) or it
   // normalises. Default: all, or the first truncate_dim, as they are. Not for pairs.
   std::optional<int64_t> dimensions = {};
+  std::string client = {};  // who asks, as Request::client
 };
 
 struct Embeddings {

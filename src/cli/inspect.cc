@@ -137,6 +137,8 @@ void print(const Json& j) {
   else
     std::printf("Sequences: prompts one at a time, since %s; single tokens of up to %lld in one step\n", alone.c_str(),
                 static_cast<long long>(j["sequences"]["single tokens in one step"].get<int64_t>()));
+  if (const std::string why = j["prompts"]["why"]; !why.empty())
+    std::printf("Prompts: %s, since %s\n", j["prompts"]["fed"].get<std::string>().c_str(), why.c_str());
   const Json& m = j["memory"];
   const double computed = m["computed"].get<double>();
   std::printf(

@@ -1,6 +1,7 @@
 // `situ serve`: the process around the server: signals, what it prints, when it ends.
 #include "cli/serve.h"
 
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -180,6 +181,11 @@ int serve(ServeArguments& a) {
     if (const Status read = read_config(*a.command, a); !read.is_ok()) return fail(read.message());
   ServeArguments found = a;
   if (const int code = find_served(found); code != kDone) return code;
+#ifdef M_ARENA_MAX
+  // Each thread would keep a heap as large as the most that it ever had at once: a tiny model took 7% more after 20,000
+  // requests than after 1,000, and takes 2.5% more with one heap for all. Small blocks come from a cache of the thread.
+  mallopt(M_ARENA_MAX, 1);
+#endif
   const int signals = signals_descriptor();
   Result<serve::HostedModels> models = models_of(found);
   if (!models.is_ok()) return fail(models.status().message());

@@ -28,5 +28,17 @@ TEST(SamplerMemory, AllocatesNothingAfterTheFirstTokens) {
   }
 }
 
+// A request that waits has a sampler, and nothing by the vocabulary.
+TEST(SamplerMemory, TakesNothingByTheVocabularyBeforeItChooses) {
+  constexpr int64_t kVocabulary = 1 << 20;
+  SamplingOptions options;
+  options.sample = true, options.temperature = 0.7f, options.top_p = 0.9, options.repetition_penalty = 1.1f,
+  options.frequency_penalty = 0.1f, options.no_repeat_ngram = 3;
+  const std::vector<int64_t> prompt{1, 2, 3};
+  testing::fail_allocations(0, 1000, kVocabulary);
+  Sampler sampler(options, prompt, kVocabulary);
+  EXPECT_EQ(testing::fail_allocations(0, 0), 0);
+}
+
 }  // namespace
 }  // namespace situ

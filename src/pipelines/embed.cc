@@ -3,7 +3,6 @@
 #include "base/out_of_memory.h"
 #include "pipelines/llm.h"
 #include "requests/text_decoding.h"
-#include "text/stop.h"
 
 namespace situ {
 
@@ -19,30 +18,32 @@ Status Model::Impl::check_generates() const {
                                    : "embeddings (situ embed, Model::embed)"));
 }
 
+// The scheduler's thread sees what is there between two steps.
 Result<Embedder*> Model::Impl::embeds() {
+  const std::lock_guard held(making);
   if (embedder) return embedder.get();
   if (naive)
     return Status::error(Code::kInvalidArgument, folder.model_file.string() + ": embeddings have no naive mode");
+  std::unique_ptr<Embedder> made;
   SITU_RETURN_IF_ERROR(assign(
-      &embedder, Embedder::create(folder, files.decoder, text(), loaded, Internals::of(*runtime).pool, purpose.dry)));
-  if (!generates()) other_ledger = &embedder->encoder().ledger();
-  text_encoder = &embedder->encoder();
-  embedder->run_texts = [this](std::span<const TextTokens> some, const TextEncoder::RowsOf& each) {
-    return run_texts(some, each);
+      &made, Embedder::create(folder, files.decoder, text(), loaded, Internals::of(*runtime).pool, purpose.dry)));
+  made->run_texts = [this](std::span<const TextTokens> some, const std::string& client,
+                           const TextEncoder::RowsOf& each) { return run_texts(some, client, each); };
+  const auto show = [&] {
+    embedder = std::move(made);
+    text_encoder = &embedder->encoder();
+    if (!generates()) other_ledger = &text_encoder->ledger();
+    return embedder.get();
   };
-  return embedder.get();
+  return scheduler ? between_steps(show) : show();
 }
 
-// Waits for a request; whoever waits may be gone meanwhile.
-Status Model::Impl::run_texts(std::span<const TextTokens> some, const TextEncoder::RowsOf& each) {
-  constexpr std::chrono::milliseconds kLook{20};
+Status Model::Impl::run_texts(std::span<const TextTokens> some, const std::string& client,
+                              const TextEncoder::RowsOf& each) {
   SITU_RETURN_IF_ERROR(text_encoder->check(some));
-  Result<std::shared_ptr<Job>> job =
-      scheduler->submit(std::make_unique<TextDecoding>(*this, some, each), {.follows_flag = true});
-  if (!job.is_ok()) return job.status();
-  while (!(*job)->wait(kLook))
-    if (StopOfThread::asked()) (*job)->cancel();
-  return (*job)->result().status();
+  SITU_TAKE(job, scheduler->submit(std::make_unique<TextDecoding>(*this, some, each),
+                                   {.follows_flag = true, .client = client}));
+  return wait_for(job).status();
 }
 
 Status Model::Impl::load_embedder() {
@@ -62,12 +63,11 @@ Result<Embeddings> Model::embed(std::span<const std::vector<int64_t>> ids, const
 }
 
 Result<LogitScorer*> Model::Impl::scores_by_logits() {
-  return between_steps([&] {
-    return or_out_of_memory([&]() -> Result<LogitScorer*> {
-      if (!logit_scorer)
-        SITU_RETURN_IF_ERROR(assign(&logit_scorer, LogitScorer::create(folder, text(), context_length, vocabulary)));
-      return logit_scorer.get();
-    });
+  return or_out_of_memory([&]() -> Result<LogitScorer*> {
+    const std::lock_guard held(making);
+    if (!logit_scorer)
+      SITU_RETURN_IF_ERROR(assign(&logit_scorer, LogitScorer::create(folder, text(), context_length, vocabulary)));
+    return logit_scorer.get();
   });
 }
 
@@ -81,7 +81,9 @@ Result<PairScores> Model::score(std::span<const TextPair> pairs, const EmbedOpti
       Result<Session> fresh = impl_->new_session();
       if (!fresh.is_ok()) return fresh.status();
       session.emplace(std::move(*fresh));
-      return session->step(ids);
+      const Model::Feed feed{&*session, ids};
+      SITU_TAKE(logits, impl_->step_sessions({&feed, 1}, {}, options.client));
+      return std::move(logits[0]);
     });
   });
 }

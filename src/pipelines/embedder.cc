@@ -171,7 +171,8 @@ std::string Embedder::pooling_text() const {
   return text;
 }
 
-Status Embedder::run(const std::vector<EncodedTexts>& inputs, int64_t skipped, std::vector<std::vector<float>>* rows) {
+Status Embedder::run(const std::vector<EncodedTexts>& inputs, int64_t skipped, const std::string& client,
+                     std::vector<std::vector<float>>* rows) {
   std::vector<TextTokens> texts;
   for (const EncodedTexts& input : inputs) texts.push_back({input.ids, input.types});
   rows->resize(inputs.size());
@@ -189,7 +190,7 @@ Status Embedder::run(const std::vector<EncodedTexts>& inputs, int64_t skipped, s
                                               (scores_pairs() ? "pair " : "text ") + std::to_string(i + 1) + " is " +
                                               std::to_string(*bad) + ": the model's numbers overflow");
   };
-  return run_texts(texts, each).with_context(folder_.model_file.string());
+  return run_texts(texts, client, each).with_context(folder_.model_file.string());
 }
 
 // As encode of sentence-transformers: truncate_dim cuts alone. A row of a size that is asked for has the length 1.
@@ -229,7 +230,7 @@ Result<Embeddings> Embedder::embed(std::span<const std::string> texts, const Emb
     if (tokens->cut) made.cut.push_back(i);
     read.push_back(std::move(*tokens));
   }
-  SITU_RETURN_IF_ERROR(run(read, *skipped, &made.rows));
+  SITU_RETURN_IF_ERROR(run(read, *skipped, options.client, &made.rows));
   return cut(std::move(made), *size, options);
 }
 
@@ -252,16 +253,14 @@ Result<Embeddings> Embedder::embed(std::span<const std::vector<int64_t>> ids, co
     made.tokens.push_back(std::ssize(each));
     read.push_back({each, {}, false});
   }
-  SITU_RETURN_IF_ERROR(run(read, 0, &made.rows));
+  SITU_RETURN_IF_ERROR(run(read, 0, options.client, &made.rows));
   return cut(std::move(made), *size, options);
 }
 
 Result<PairScores> Embedder::score(std::span<const TextPair> pairs, const EmbedOptions& options) {
-  const std::string file = folder_.model_file.string();
-  if (!scores_pairs()) return not_for_this(file, "the model gives embeddings, it scores no pairs of texts");
-  if (pairs.empty()) return not_for_this(file, "no pair of texts is given");
-  if (options.dimensions) return not_for_this(file, "dimensions are for embeddings, not for pairs of texts");
-  if (!tokenizer_) return Status::error(Code::kNotFound, folder_.no_tokenizer + ", which pairs of texts need");
+  if (!scores_pairs())
+    return not_for_this(folder_.model_file.string(), "the model gives embeddings, it scores no pairs of texts");
+  SITU_RETURN_IF_ERROR(TextInputs::check_pairs(folder_, tokenizer_, pairs, options));
   const Result<std::string> prompt = TextInputs::prompt_of(folder_, files_, options);
   if (!prompt.is_ok()) return prompt.status();
   const TextInputs reader = inputs();
@@ -269,15 +268,8 @@ Result<PairScores> Embedder::score(std::span<const TextPair> pairs, const EmbedO
   if (!skipped.is_ok()) return skipped.status().or_code(Code::kInvalidArgument).with_context("the prompt");
   PairScores made;
   if (!note_.empty()) made.notes.push_back(note_);
-  std::vector<EncodedTexts> read;
-  for (size_t i = 0; i < pairs.size(); ++i) {
-    const std::string both[] = {pairs[i].first, pairs[i].second};
-    Result<EncodedTexts> tokens = reader.tokens_of(both, *prompt, i, &made.notes);
-    if (!tokens.is_ok()) return tokens.status();
-    made.tokens.push_back(std::ssize(tokens->ids));
-    read.push_back(std::move(*tokens));
-  }
-  SITU_RETURN_IF_ERROR(run(read, *skipped, &made.rows));
+  SITU_TAKE(read, reader.tokens_of_pairs(pairs, *prompt, &made));
+  SITU_RETURN_IF_ERROR(run(read, *skipped, options.client, &made.rows));
   for (std::vector<float>& row : made.rows) apply_activation(activation_, row);
   made.labels = dims_;
   return made;

@@ -36,8 +36,8 @@ class Embedder {
   // Errors: as above; a model that gives no scores.
   Result<PairScores> score(std::span<const TextPair> pairs, const EmbedOptions& options);
 
-  // Computes texts, as TextEncoder::run does: called by the functions above. Set before these.
-  std::function<Status(std::span<const TextTokens>, const TextEncoder::RowsOf&)> run_texts;
+  // Gives the rows of texts that a client asks for: called by the functions above. Set before these.
+  std::function<Status(std::span<const TextTokens>, const std::string&, const TextEncoder::RowsOf&)> run_texts;
 
   bool scores_pairs() const { return graph_.kind == EncoderOutput::kLabels || files_.cross_encoder; }
   int64_t size() const { return dims_; }  // of an embedding; of scores: labels
@@ -60,7 +60,8 @@ class Embedder {
   Embeddings cut(Embeddings made, int64_t size, const EmbedOptions& options) const;
   const char* result() const { return scores_pairs() ? kScores : kSentenceEmbedding; }
   TextInputs inputs() const { return TextInputs(folder_, *tokenizer_, files_, most_); }
-  Status run(const std::vector<EncodedTexts>& inputs, int64_t skipped, std::vector<std::vector<float>>* rows);
+  Status run(const std::vector<EncodedTexts>& inputs, int64_t skipped, const std::string& client,
+             std::vector<std::vector<float>>* rows);
 
   const ModelFolder& folder_;
   const FolderTokenizer* tokenizer_;

@@ -52,6 +52,19 @@ OrderedJson copies_json(const Graph& g, const Plan& plan) {
   return list;
 }
 
+// How prompts are cut where the time of a step does not decide it, and why.
+OrderedJson prompts_json(const Model::Impl& m) {
+  const CompiledModule& module = m.in_place->module();
+  const std::string& mixing = module.prompt.order.mixing;
+  if (!mixing.empty()) return {{"fed", "whole"}, {"why", "by " + mixing + " tokens depend on later ones"}};
+  if (module.first_only)
+    return {{"fed", "whole"}, {"why", "the graph computes prompts without past, or single tokens"}};
+  if (m.fixed_cuts())
+    return {{"fed", "multiples of " + std::to_string(m.chunk())}, {"why", "sums of a recurrence may follow the cut"}};
+  if (!m.together()) return {{"fed", "pieces of " + std::to_string(m.chunk())}, {"why", m.in_place->one_sequence()}};
+  return {{"fed", "pieces of any length"}, {"why", ""}};
+}
+
 OrderedJson describe(const Model::Impl& m, int64_t budget, const std::string& saving_problem) {
   const InPlaceEngine& e = *m.in_place;
   const Graph& g = e.compiled().graph;
@@ -85,6 +98,7 @@ OrderedJson describe(const Model::Impl& m, int64_t budget, const std::string& sa
   j["module"] = module_json(m);
   j["sequences"] = {
       {"in one step", m.rows_of_one()}, {"single tokens in one step", m.rows()}, {"one at a time", e.one_sequence()}};
+  j["prompts"] = prompts_json(m);
   const PackUse& packs = e.packs();
   j["packed weights"] = {{"packed", packs.packed_bytes},
                          {"mapped", packs.mapped_bytes},
@@ -107,7 +121,7 @@ Result<std::string> inspect(const Model& model, int64_t memory) {
   return or_out_of_memory([&]() -> Result<std::string> {
     m.in_place->finish_saving();
     const std::string problem = m.in_place->saving_problem();
-    return json_text(m.between_steps([&] { return describe(m, memory, problem); }));
+    return json_text(describe(m, memory, problem));
   });
 }
 

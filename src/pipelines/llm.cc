@@ -24,6 +24,8 @@
 #include "pipelines/sampling.h"
 #include "pipelines/start.h"
 #include "requests/draft.h"
+#include "requests/session_decoding.h"
+#include "text/stop.h"
 
 namespace situ {
 namespace {
@@ -325,32 +327,32 @@ Result<std::vector<Model::Logits>> Model::step(std::span<const Feed> feeds, std:
 }
 
 Result<std::vector<Model::Logits>> Model::Impl::step_sessions(std::span<const Model::Feed> feeds,
-                                                              std::span<float> logits) {
+                                                              std::span<float> logits, const std::string& client) {
   return or_out_of_memory([&]() -> Result<std::vector<Model::Logits>> {
     SITU_RETURN_IF_ERROR(check_room(*this, logits, feeds.size()));
     std::vector<Model::Logits> rows;
-    std::vector<Feed> good;
+    std::vector<SessionStep::Part> good;
     std::vector<size_t> number;  // of each, among all
     for (size_t i = 0; i < feeds.size(); ++i) {
       const Status status = check_session(feeds, i);
       rows.push_back(status.is_ok() ? Model::Logits(std::span<const float>()) : Model::Logits(status));
       if (!status.is_ok()) continue;
-      good.push_back({{nullptr, feeds[i].tokens}, &impl_of(*feeds[i].session).strand()});
+      good.push_back({&impl_of(*feeds[i].session).strand(), feeds[i].tokens});
       number.push_back(i);
     }
+    if (good.empty()) return rows;
     if (logits.empty()) {
-      if (good.empty()) return rows;
       std::vector<float>& place = impl_of(*feeds[number[0]].session).logits;
       place.resize(good.size() * static_cast<size_t>(vocabulary));
       logits = place;
     }
-    std::vector<Feed*> fed;
-    for (Feed& f : good) fed.push_back(&f);
-    SITU_RETURN_IF_ERROR(
-        between_steps([&] { return or_out_of_memory([&] { return this->step(fed, logits.data()); }); }));
+    const std::shared_ptr<Job> job = scheduler->submit_part(
+        std::make_unique<SessionStep>(*this, std::move(good), logits.data()), {.follows_flag = true, .client = client});
+    SITU_RETURN_IF_ERROR(wait_for(job).status());
+    good = static_cast<SessionStep&>(*job->decoding).take_parts();
     for (size_t i = 0; i < good.size(); ++i)
       rows[number[i]] =
-          good[i].refused.is_ok() ? Model::Logits(good[i].logits[0]) : Model::Logits(std::move(good[i].refused));
+          good[i].refused.is_ok() ? Model::Logits(good[i].logits) : Model::Logits(std::move(good[i].refused));
     return rows;
   });
 }
@@ -393,8 +395,16 @@ Result<Session> Model::Impl::new_session() {
   return Session(std::make_unique<Session::Impl>(shared_from_this()));
 }
 
-Result<Generation> Model::Impl::wait_for(std::unique_ptr<Decoding> decoding) const {
-  return scheduler->submit_part(std::move(decoding), {.follows_flag = true})->result();
+Result<Generation> Model::Impl::wait_for(std::unique_ptr<Decoding> decoding, const std::string& client) const {
+  return wait_for(scheduler->submit_part(std::move(decoding), {.follows_flag = true, .client = client}));
+}
+
+// Whoever asks a server may be gone meanwhile.
+Result<Generation> Model::Impl::wait_for(const std::shared_ptr<Job>& job) const {
+  constexpr std::chrono::milliseconds kLook{20};
+  while (!job->wait(kLook))
+    if (StopOfThread::asked()) job->cancel();
+  return job->result();
 }
 
 Result<Model> Model::load(const std::string& path, const LoadOptions& options) { return load_model(path, options, {}); }
@@ -476,35 +486,6 @@ Result<Session> Model::new_session() const {
   return or_out_of_memory([&] { return impl_->new_session(); });
 }
 
-namespace {
-
-// The beginning of a session: what encoders make for it.
-class SessionOpening : public Errand {
- public:
-  SessionOpening(Served& served, Start start) : Errand(served), start_(std::move(start)), strand_(served) {}
-
-  int64_t tokens_to_feed() const override { return 0; }
-  int64_t source_rows() const override { return std::ssize(start_.source_ids); }
-  Result<bool> begin(Clock::time_point until, Figures&) override {
-    const Result<bool> done = strand_.encode(start_, until, nullptr);
-    if (done.is_ok() && *done) end_with(Status::ok());
-    return done;
-  }
-  Status wants(std::vector<Want>&) override { return Status::ok(); }
-  void take(const Want&, Rows) override {}
-  void settle() override {}
-  void release() override {
-    if (!status().is_ok()) strand_ = Strand();
-  }
-  Strand take_strand() { return std::move(strand_); }
-
- private:
-  const Start start_;
-  Strand strand_;
-};
-
-}  // namespace
-
 Result<Session> Model::new_session(const Prompt& prompt) const {
   return or_out_of_memory([&]() -> Result<Session> {
     if (!impl_->has_encoder() && !impl_->takes_media())
@@ -516,7 +497,7 @@ Result<Session> Model::new_session(const Prompt& prompt) const {
     if (!session.is_ok()) return session;
     const std::shared_ptr<Job> job = impl_->scheduler->submit_part(
         std::make_unique<SessionOpening>(*impl_, std::move(start)), {.follows_flag = true});
-    if (const Result<Generation> done = job->result(); !done.is_ok()) return done.status();
+    SITU_RETURN_IF_ERROR(impl_->wait_for(job).status());
     session->impl_->strand() = static_cast<SessionOpening&>(*job->decoding).take_strand();
     return session;
   });

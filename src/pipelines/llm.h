@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
 
 #include "base/out_of_memory.h"
@@ -10,6 +11,7 @@
 #include "pipelines/logit_scorer.h"
 #include "pipelines/model_folder.h"
 #include "pipelines/public_tokenizer.h"
+#include "requests/job.h"
 #include "requests/runtime.h"
 #include "requests/served.h"
 #include "situ/model.h"
@@ -48,37 +50,39 @@ struct Model::Impl : Served, std::enable_shared_from_this<Model::Impl> {
   std::optional<Tokenizer> public_tokenizer;  // over `texts`
   std::unique_ptr<Model> draft_model;         // or null
   int64_t source_vocabulary = 0;              // rows of the table that the encoder's ids index; 0: not known
-  // Refers to folder, files and tokenizer. Of a model that generates: made when embeddings are first asked for.
+  // Refer to folder, files and tokenizer. Of a model that generates: made when embeddings and scores are first asked
+  // for, by the thread that asks.
+  std::mutex making;
   std::unique_ptr<Embedder> embedder;
-  std::unique_ptr<LogitScorer> logit_scorer;  // the same, of scores
-  LoadOptions loaded;                         // as Model::load was asked
+  std::unique_ptr<LogitScorer> logit_scorer;
+  LoadOptions loaded;  // as Model::load was asked
   double load_ms = 0;
   GrammarCache grammars;
 
   ~Impl() {
     if (scheduler) scheduler->remove(*this);
   }
-  // Work that touches the state of sequences, by the scheduler's thread between two steps. The model's flag ends it.
+  // Work that touches the state of sequences, by the scheduler's thread between two steps.
   template <typename Work>
   auto between_steps(Work&& work) {
-    return scheduler->call(std::forward<Work>(work), thread_flag_or(interrupt));
+    return scheduler->call(std::forward<Work>(work));
   }
-  // Waits for a decoding; the model's flag cancels it.
-  Result<Generation> wait_for(std::unique_ptr<Decoding> decoding) const;
+  // Submits it and waits; the flag of the model or of the thread cancels it.
+  Result<Generation> wait_for(std::unique_ptr<Decoding> decoding, const std::string& client = {}) const;
+  Result<Generation> wait_for(const std::shared_ptr<Job>& job) const;
   const FolderTokenizer* text() const { return tokenizer; }  // null: ids only
   bool generates() const { return in_place || naive; }
   // The error of a model that gives embeddings alone.
   Status check_generates() const;
   Result<Embedder*> embeds();
   Result<LogitScorer*> scores_by_logits();
-  Status run_texts(std::span<const TextTokens> some, const TextEncoder::RowsOf& each);
+  Status run_texts(std::span<const TextTokens> some, const std::string& client, const TextEncoder::RowsOf& each);
   // What `work` makes of the embedder, by the caller's thread; steps of its encoder are the scheduler's.
   template <typename Work>
   auto embedded(Work&& work) -> decltype(work(std::declval<Embedder&>())) {
     using Made = decltype(work(std::declval<Embedder&>()));
     return or_out_of_memory([&]() -> Made {
-      const auto make = [&] { return or_out_of_memory([&] { return embeds(); }); };
-      const Result<Embedder*> made = generates() ? between_steps(make) : make();
+      const Result<Embedder*> made = embeds();
       return made.is_ok() ? work(**made) : Made(made.status());
     });
   }
@@ -90,7 +94,8 @@ struct Model::Impl : Served, std::enable_shared_from_this<Model::Impl> {
   bool takes_media() const { return !files.media.empty(); }
   Result<Session> new_session();
   // Model::step.
-  Result<std::vector<Model::Logits>> step_sessions(std::span<const Model::Feed> feeds, std::span<float> logits);
+  Result<std::vector<Model::Logits>> step_sessions(std::span<const Model::Feed> feeds, std::span<float> logits,
+                                                   const std::string& client = {});
   // Refuses a feed without a session of this model, or whose session is there before.
   Status check_session(std::span<const Model::Feed> feeds, size_t i) const;
 };

@@ -32,26 +32,13 @@ Result<std::unique_ptr<LogitScorer>> LogitScorer::create(const ModelFolder& fold
 
 Result<PairScores> LogitScorer::score(std::span<const TextPair> pairs, const EmbedOptions& options,
                                       const LogitsOf& logits_of) const {
-  const auto refuse = [&](const std::string& why) {
-    return Status::error(Code::kInvalidArgument, folder_.model_file.string() + ": " + why);
-  };
-  if (pairs.empty()) return refuse("no pair of texts is given");
-  if (options.dimensions) return refuse("dimensions are for embeddings, not for pairs of texts");
-  if (!tokenizer_) return Status::error(Code::kNotFound, folder_.no_tokenizer + ", which pairs of texts need");
-  const Result<std::string> prompt = TextInputs::prompt_of(folder_, files_, options);
-  if (!prompt.is_ok()) return prompt.status();
+  SITU_RETURN_IF_ERROR(TextInputs::check_pairs(folder_, tokenizer_, pairs, options));
+  SITU_TAKE(prompt, TextInputs::prompt_of(folder_, files_, options));
   const TextInputs reader(folder_, *tokenizer_, files_, most_);
   PairScores made;
   made.labels = 1;
   if (!note_.empty()) made.notes.push_back(note_);
-  std::vector<EncodedTexts> read;
-  for (size_t i = 0; i < pairs.size(); ++i) {
-    const std::string both[] = {pairs[i].first, pairs[i].second};
-    Result<EncodedTexts> tokens = reader.tokens_of(both, *prompt, i, &made.notes);
-    if (!tokens.is_ok()) return tokens.status();
-    made.tokens.push_back(std::ssize(tokens->ids));
-    read.push_back(std::move(*tokens));
-  }
+  SITU_TAKE(read, reader.tokens_of_pairs(pairs, prompt, &made));
   const LogitScore& ids = *files_.logit_score;
   for (size_t i = 0; i < read.size(); ++i) {
     const Result<std::span<const float>> logits = logits_of(read[i].ids);

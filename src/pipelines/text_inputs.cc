@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/assign.h"
 #include "text/json_file.h"
 
 namespace situ {
@@ -127,6 +128,28 @@ Result<EncodedTexts> TextInputs::tokens_of(std::span<const std::string> texts, c
   if (tokens->ids.empty()) return Status::error(Code::kInvalidArgument, name + " has no tokens");
   if (!tokenizer_.config().has_token_types) tokens->types.clear();
   return tokens;
+}
+
+Result<std::vector<EncodedTexts>> TextInputs::tokens_of_pairs(std::span<const TextPair> pairs,
+                                                              const std::string& prompt, PairScores* made) const {
+  std::vector<EncodedTexts> read;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const std::string both[] = {pairs[i].first, pairs[i].second};
+    SITU_TAKE(tokens, tokens_of(both, prompt, i, &made->notes));
+    made->tokens.push_back(std::ssize(tokens.ids));
+    read.push_back(std::move(tokens));
+  }
+  return read;
+}
+
+Status TextInputs::check_pairs(const ModelFolder& folder, const FolderTokenizer* tokenizer,
+                               std::span<const TextPair> pairs, const EmbedOptions& options) {
+  const char* const wrong = pairs.empty()        ? "no pair of texts is given"
+                            : options.dimensions ? "dimensions are for embeddings, not for pairs of texts"
+                                                 : nullptr;
+  if (wrong) return Status::error(Code::kInvalidArgument, folder.model_file.string() + ": " + wrong);
+  if (!tokenizer) return Status::error(Code::kNotFound, folder.no_tokenizer + ", which pairs of texts need");
+  return Status::ok();
 }
 
 }  // namespace situ

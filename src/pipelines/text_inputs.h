@@ -28,6 +28,12 @@ class TextInputs {
   // no tokens; a chat template that leaves out a text of a pair.
   Result<EncodedTexts> tokens_of(std::span<const std::string> texts, const std::string& prompt, size_t number,
                                  std::vector<std::string>* notes) const;
+  // Of pairs, whose figures and notes are added to `made`. Errors: those of tokens_of().
+  Result<std::vector<EncodedTexts>> tokens_of_pairs(std::span<const TextPair> pairs, const std::string& prompt,
+                                                    PairScores* made) const;
+  // Refuses what no pairs can be scored with. `tokenizer`: null: there is none.
+  static Status check_pairs(const ModelFolder& folder, const FolderTokenizer* tokenizer,
+                            std::span<const TextPair> pairs, const EmbedOptions& options);
 
  private:
   Result<std::string> prepared(const std::string& text) const;

@@ -290,7 +290,7 @@ Status verify_texts(Model& model, int64_t prompts, Verification* v) {
     v->tokens += std::ssize(text);
   }
   for (const Ids& text : ids) texts.push_back({text, {}});
-  SITU_RETURN_IF_ERROR(placed.run(texts, [&](size_t text, std::span<const float> rows) {
+  SITU_RETURN_IF_ERROR(m.embedder->run_texts(texts, {}, [&](size_t text, std::span<const float> rows) {
     comparison.add(wanted[text], rows);
     return Status::ok();
   }));

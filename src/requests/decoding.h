@@ -14,8 +14,9 @@ namespace situ {
 
 // What a strand would be fed next. The tokens stay until the step is over.
 struct Want : Served::Feed {
-  bool prompt = false;  // the end of a prompt: a piece from its front may be fed, without logits; one wanted otherwise
-  size_t branch = 0;    // the decoding's own number for the strand
+  bool prompt = false;  // the end of a prompt: a piece from its front may be fed, without logits where they are wanted
+                        // of the last token alone
+  size_t branch = 0;  // the decoding's own number for the strand
 };
 // What the strand is to be fed next of `ids`, of which the first `prompt` are a prompt, the others came one by one, as
 // many of them as a step of the model gives logits of. Logits are wanted after all of these; whoever takes them knows
@@ -61,6 +62,8 @@ class Decoding {
   virtual Status wants(std::vector<Want>& wants) = 0;
   // The logits of a want that was fed, [want.wanted][vocabulary].
   virtual void take(const Want& want, Rows rows) = 0;
+  // A want that is not fed: it can never be.
+  virtual void refuse(const Want&, Status why) { fail(why); }
   // After all that was fed in a step has been taken: forks, rewinds, keeps prefixes.
   virtual void settle() = 0;
   // Ends it: what comes next could not be had. kInterrupted: it is cancelled.
@@ -97,10 +100,13 @@ class Decoding {
   std::vector<Event> news_;
 };
 
-// One without tokens for the caller, who waits for its end alone.
+// One without tokens for the caller, who waits for its end alone. It may have done all when it has begun.
 class Errand : public Decoding {
  public:
   using Decoding::Decoding;
+  Status wants(std::vector<Want>&) override { return Status::ok(); }
+  void take(const Want&, Rows) override {}
+  void settle() override {}
   void fail(const Status& why) override { end_with(why); }
   void end(FinishReason) override { end_with(Status::error(Code::kInterrupted, "interrupted")); }
   bool ended() const override { return ended_; }

@@ -19,6 +19,7 @@ struct Scheduler::Lane {
   Policy policy;
   Stats stats;         // but for what is "now"
   uint64_t steps = 0;  // that were tried
+  uint64_t fed = 0;    // the last of them that fed anything
   int64_t ended = 0;
   int failures = 0;                         // attempts in a row that memory ran out in
   bool idle = false;                        // all that run wait for programs of encoders

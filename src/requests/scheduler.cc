@@ -7,6 +7,7 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <ranges>
 
 #include "requests/lane.h"
 
@@ -76,14 +77,12 @@ std::shared_ptr<Job> Scheduler::submit_part(std::unique_ptr<Decoding> decoding, 
   return job;
 }
 
-void Scheduler::call_by_thread(void (*run)(void*), void* argument, const std::atomic<bool>* interrupt) {
-  Call call{run, argument, interrupt, nullptr, {}};
+void Scheduler::call_by_thread(void (*run)(void*), void* argument) {
+  Call call{run, argument, nullptr, {}};
   Meeting& m = meet();
   if (const std::unique_lock turn(turn_, std::try_to_lock); turn.owns_lock()) {
     collect(m, false);
-    pool_.interrupt_when(interrupt);
-    run(argument);
-    return pool_.interrupt_when(nullptr);
+    return run(argument);
   }
   {
     const std::lock_guard held(m.mutex);
@@ -232,9 +231,7 @@ void Scheduler::work() {
     while (calls) {
       Call* const call = calls;
       calls = call->next;
-      pool_.interrupt_when(call->interrupt);
       call->run(call->argument);
-      pool_.interrupt_when(nullptr);
       call->done = true;
       call->done.notify_all();
     }
@@ -419,12 +416,14 @@ bool Scheduler::ask(Lane& lane, std::vector<Picked>& answers, std::vector<Picked
 
 // The next piece of a prompt, of at most `rows` rows. False: none.
 static bool cut(Want& want, int64_t rows) {
-  const int64_t all = std::ssize(want.tokens), last = want.wanted > 0 ? 1 : 0;
+  const int64_t all = std::ssize(want.tokens);
   if (rows >= all) return true;
-  const int64_t piece = std::min(rows, all - last);
+  const bool scored = want.wanted == all;
+  const int64_t piece = std::min(rows, all - (scored ? 0 : want.wanted));
   if (piece <= 0) return false;
   want.tokens = want.tokens.first(static_cast<size_t>(piece));
-  want.wanted = 0;
+  want.wanted = scored ? piece : 0;
+  want.place = nullptr;
   return true;
 }
 
@@ -432,6 +431,7 @@ static bool cut(Want& want, int64_t rows) {
 // cut matters, and where a prompt stays whole, the budget does not.
 void Scheduler::pick_prompts(Lane& lane, std::vector<Picked>& prompts, int64_t answers,
                              const std::function<void(Picked, bool)>& add) {
+  int64_t logits = answers;  // rows of them
   std::vector<Policy::Reading> shared, alone;
   std::vector<size_t> number_of_shared, number_of_alone;
   for (size_t i = 0; i < prompts.size(); ++i) {
@@ -442,8 +442,19 @@ void Scheduler::pick_prompts(Lane& lane, std::vector<Picked>& prompts, int64_t a
   }
   const std::vector<int64_t> rows =
       Policy::share(shared, lane.policy.prompt_rows(answers, lane.served.chunk(), budget_));
-  for (size_t i = 0; i < rows.size(); ++i)
-    if (Picked& p = prompts[number_of_shared[i]]; rows[i] > 0 && cut(p.want, rows[i])) add(std::move(p), false);
+  // Texts that are scored share the rows of logits that others leave.
+  const auto is_scored = [&](size_t i) { return prompts[number_of_shared[i]].want.wanted > 1; };
+  int64_t scored = std::ranges::count_if(std::views::iota(size_t{0}, rows.size()), is_scored);
+  for (const bool last : {false, true})
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (is_scored(i) != last) continue;
+      Picked& p = prompts[number_of_shared[i]];
+      const int64_t left = lane.served.rows() - logits, most = last ? (left + scored - 1) / scored : rows[i];
+      scored -= last ? 1 : 0;
+      if (!cut(p.want, std::min(rows[i], most))) continue;
+      logits += p.want.wanted;
+      add(std::move(p), false);
+    }
   if (alone.empty()) return;
   Picked& p = prompts[number_of_alone[lane.policy.one_of(alone)]];
   const Served& served = *p.want.strand->served;
@@ -454,16 +465,18 @@ void Scheduler::pick_prompts(Lane& lane, std::vector<Picked>& prompts, int64_t a
 }
 
 // What the next step feeds, in groups that are a run of a program each: the tokens of all answers first, then pieces of
-// prompts as far as there is room and time.
+// prompts as far as there is room and time. Logits that have a place of their own are of a run of their own, which
+// computes them there.
 std::vector<std::vector<Scheduler::Picked>> Scheduler::pick(Lane& lane) {
   std::vector<Picked> answers, prompts;
   std::vector<std::vector<Picked>> groups;
   if (!ask(lane, answers, prompts)) return groups;
-  std::map<Served*, size_t> group_of;  // the last one of each engine
+  std::map<std::pair<Served*, bool>, size_t> group_of;  // the last one of each engine, of logits with and without place
   int64_t answer_rows = 0;
   const auto add = [&](Picked p, bool alone) {
     Served& served = *p.want.strand->served;
-    const auto found = group_of.find(&served);
+    const std::pair key(&served, p.want.place != nullptr);
+    const auto found = group_of.find(key);
     if (!alone && found != group_of.end()) {
       std::vector<Picked>& group = groups[found->second];
       int64_t rows = p.want.wanted;
@@ -472,7 +485,7 @@ std::vector<std::vector<Scheduler::Picked>> Scheduler::pick(Lane& lane) {
       group.push_back(std::move(p));
       return;
     }
-    if (!alone) group_of[&served] = groups.size();
+    if (!alone) group_of[key] = groups.size();
     groups.emplace_back().push_back(std::move(p));
   };
   for (Picked& p : answers) {
@@ -509,20 +522,28 @@ void Scheduler::run(Lane& lane, std::vector<Picked>& group) {
   const Ledger before = served.ledger();
   const Clock::time_point start = Clock::now();
   int64_t prompt_rows = 0, answer_rows = 0;
+  // Whoever is fed has its logits before anything may run out of memory for those that are refused.
+  const auto take_or_refuse = [&](std::span<Picked> some) {
+    take(some);
+    for (Picked& p : some)
+      if (!p.want.refused.is_ok() && p.want.refused.code() != Code::kNoRoom)
+        p.job->decoding->refuse(p.want, std::move(p.want.refused));
+  };
   const Status done = run_once(served, group);
   if (done.is_ok()) {
-    take(group);
+    take_or_refuse(group);
   } else if (done.code() != Code::kInterrupted) {
     for (Picked& p : group) {
       const Status alone = group.size() > 1 ? run_once(served, {&p, 1}) : done;
       if (alone.code() == Code::kInterrupted) break;
       if (!alone.is_ok()) p.job->decoding->fail(alone);
-      take({&p, 1});
+      take_or_refuse({&p, 1});
     }
   }
   stepping({});
   for (Picked& p : group) {
     if (!p.fed) continue;
+    lane.fed = lane.steps;
     (p.want.prompt ? prompt_rows : answer_rows) += std::ssize(p.want.tokens);
     if (!p.want.prompt) p.job->fed_in[p.want.branch] = lane.steps;
   }
@@ -546,7 +567,7 @@ void Scheduler::run(Lane& lane, std::vector<Picked>& group) {
     budget_.spent_ms += std::max(0.0, ms - lane.policy.cost.answers_ms(answer_rows));
   }
   for (const Picked& p : group)
-    if (p.want.refused.code() == Code::kNoRoom) return make_room(lane, *p.job, p.want.refused);
+    if (p.want.refused.code() == Code::kNoRoom) return make_room(lane, p);
 }
 
 Status Scheduler::run_once(Served& served, std::span<Picked> group) {
@@ -558,7 +579,6 @@ Status Scheduler::run_once(Served& served, std::span<Picked> group) {
   for (Picked& p : group) {
     if (!done.is_ok()) p.want.refused = Status::ok();
     p.fed = done.is_ok() && p.want.refused.is_ok();
-    if (!p.want.refused.is_ok() && p.want.refused.code() != Code::kNoRoom) p.job->decoding->fail(p.want.refused);
   }
   return done;
 }
@@ -597,15 +617,20 @@ static bool has_forks(const Job& job) {
 }
 
 // Somebody who runs gives way to those that were there before, or, alone, has come to the end of the state.
-void Scheduler::make_room(Lane& lane, Job& job, const Status& why) {
+void Scheduler::make_room(Lane& lane, const Picked& refused) {
+  Job& job = *refused.job;
+  const Status& why = refused.want.refused;
   if (job.decoding->drop_guesses()) return;
   // Slots of those that have ended in this step come back before the next one.
   if (std::any_of(lane.running.begin(), lane.running.end(), [](const auto& j) { return j->decoding->ended(); })) return;
   std::vector<Policy::Running> running;
   for (const auto& j : lane.running) running.push_back({j->level, j->number, j->decoding->may_give_way()});
-  const bool alone = lane.running.size() <= 1;
-  if (is_needs_one_run(why) && (alone || has_forks(job))) return job.decoding->fail(why);  // no room would help
-  const int64_t chosen = alone ? -1 : Policy::victim(running);
+  const int64_t victim = lane.running.size() > 1 ? Policy::victim(running) : -1;
+  // Where nobody may give way and nobody was fed for a whole step, nobody comes to an end either.
+  const bool alone = lane.running.size() <= 1 || (victim < 0 && lane.steps > lane.fed + 1);
+  if (is_needs_one_run(why) && (alone || has_forks(job)))  // no room would help
+    return job.decoding->refuse(refused.want, why);
+  const int64_t chosen = alone ? -1 : victim;
   if (chosen >= 0) {
     give_up(lane, static_cast<size_t>(chosen));
     ++lane.stats.preemptions;
@@ -613,7 +638,9 @@ void Scheduler::make_room(Lane& lane, Job& job, const Status& why) {
   } else if (alone && job.decoding->answers()) {
     job.decoding->end(FinishReason::kLength);
   } else if (alone) {
-    job.decoding->fail(why.with_context("the prompt of " + std::to_string(job.decoding->prompt_tokens()) + " tokens"));
+    const int64_t prompt = job.decoding->prompt_tokens();
+    job.decoding->refuse(refused.want,
+                         prompt > 0 ? why.with_context("the prompt of " + std::to_string(prompt) + " tokens") : why);
   }  // else those that run come to their end
 }
 

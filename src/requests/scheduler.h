@@ -44,14 +44,13 @@ class Scheduler {
   // Nobody waits for it. Null: nobody has asked before.
   std::shared_ptr<const Picture> picture(Served& served);
 
-  // Returns work(), called between two steps: by this thread, if the scheduler's has nothing to do. It must not wait
-  // for requests. `interrupt`: ends what it computes; null: nothing does.
+  // Returns work(), called between two steps: by this thread, if the scheduler's has nothing to do. For what requests
+  // are kept by: it computes nothing, and waits for nothing. Whatever takes time is a request.
   template <typename Work>
-  auto call(Work&& work, const std::atomic<bool>* interrupt = nullptr) -> decltype(work()) {
+  auto call(Work&& work) -> decltype(work()) {
     std::optional<decltype(work())> result;
     std::exception_ptr thrown;
-    const auto run = [&, flag = thread_flag()] {
-      const ThreadFlag same(flag);
+    const auto run = [&] {
       try {
         result.emplace(work());
       } catch (...) {
@@ -59,7 +58,7 @@ class Scheduler {
       }
     };
     call_by_thread([](void* p) { (*static_cast<decltype(run)*>(p))(); },
-                   const_cast<void*>(static_cast<const void*>(&run)), interrupt);
+                   const_cast<void*>(static_cast<const void*>(&run)));
     if (thrown) std::rethrow_exception(thrown);
     return *std::move(result);
   }
@@ -79,7 +78,6 @@ class Scheduler {
   struct Call {
     void (*run)(void*) = nullptr;
     void* argument = nullptr;
-    const std::atomic<bool>* interrupt = nullptr;
     Call* next = nullptr;
     std::atomic<bool> done{false};
   };
@@ -93,7 +91,7 @@ class Scheduler {
     bool news = false, stop = false;  // news: somebody has cancelled, or asked for a look
   };
 
-  void call_by_thread(void (*run)(void*), void* argument, const std::atomic<bool>* interrupt);
+  void call_by_thread(void (*run)(void*), void* argument);
   Meeting& meet();
   void work();
   Call* collect(Meeting& meeting, bool own_thread);
@@ -122,7 +120,7 @@ class Scheduler {
   void step_texts(Lane& lane);
   Result<bool> run_texts(Lane& lane, size_t first, size_t count, Clock::time_point until);
   static void drop_texts(Lane& lane);
-  void make_room(Lane& lane, Job& for_job, const Status& why);
+  void make_room(Lane& lane, const Picked& refused);
   void settle(Lane& lane);
   void conclude(Lane& lane, Job& job);
   void conclude_ended(Lane& lane, std::vector<std::shared_ptr<Job>>& jobs);

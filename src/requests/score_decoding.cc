@@ -43,6 +43,7 @@ Status ScoreDecoding::wants(std::vector<Want>& wants) {
   } else {
     want.tokens = part(std::min(w.end - 1, fed + served_.rows_of_one()));
     want.wanted = std::ssize(want.tokens);
+    want.prompt = want.wanted > 1;
   }
   wants.push_back(want);
   return Status::ok();

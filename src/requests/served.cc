@@ -25,64 +25,26 @@ Status Served::check(std::span<const int64_t> tokens, int64_t length) const {
   return Status::ok();
 }
 
-// Takes strands back to what they are now, unless keep() is called.
-class Served::Undo {
- public:
-  explicit Undo(std::span<Feed* const> feeds) {
-    for (const Feed* f : feeds)
-      if (Strand& s = *f->strand; s.sequence)
-        sequences_.emplace_back(*s.served->in_place, *s.sequence);
-      else
-        naive_.emplace_back(&s.naive, s.naive);
-  }
-  ~Undo() {
-    for (auto& [sequence, before] : naive_) *sequence = std::move(before);
-  }
-  Undo(const Undo&) = delete;
-  Undo& operator=(const Undo&) = delete;
-  void keep() {
-    for (InPlaceEngine::Undo& u : sequences_) u.keep();
-    naive_.clear();
-  }
-
- private:
-  std::vector<InPlaceEngine::Undo> sequences_;
-  std::vector<std::pair<NaiveSequence*, NaiveSequence>> naive_;
-};
-
-Status Served::step(std::span<Feed* const> feeds, float* to) {
-  std::vector<Feed*> good;
+// What ends the step of one alone is its own error.
+Status Served::step(std::span<Feed* const> feeds) {
+  std::vector<InPlaceEngine::Feed*> good;
   for (Feed* f : feeds) {
     f->refused = check(f->tokens, f->strand->length());
-    if (f->refused.is_ok()) good.push_back(f);
+    if (!f->refused.is_ok()) continue;
+    f->sequence = in_place ? &*f->strand->sequence : nullptr;
+    good.push_back(f);
   }
-  Undo undo(good);
-  const size_t most = static_cast<size_t>(rows());
-  for (size_t first = 0; first < good.size(); first += most) {
-    const std::span<Feed* const> group = std::span(good).subspan(first, std::min(most, good.size() - first));
-    SITU_RETURN_IF_ERROR(step_group(group, to));
-    if (to)
-      for (const Feed* f : group) to += f->wanted * vocabulary;
-  }
-  undo.keep();
-  return Status::ok();
-}
-
-// As many as one step takes. What ends the step of one alone is its own error.
-Status Served::step_group(std::span<Feed* const> group, float* to) {
+  if (good.empty()) return Status::ok();
   Status done;
   if (naive) {
-    Feed& only = *group[0];
-    done = naive->step(only.strand->naive, only.tokens, to);
-    only.logits.assign(done.is_ok() ? static_cast<size_t>(only.wanted) : 0, naive->logits());
+    done = naive->step(static_cast<Feed*>(good[0])->strand->naive, good[0]->tokens, good[0]->place);
+    good[0]->logits.assign(done.is_ok() ? static_cast<size_t>(good[0]->wanted) : 0, naive->logits());
   } else {
-    for (Feed* f : group) f->sequence = &*f->strand->sequence;
-    const std::vector<InPlaceEngine::Feed*> sequences(group.begin(), group.end());
-    done = in_place->step(sequences, to);
+    done = in_place->step(good);
   }
-  if (group.size() == 1 && done.code() != Code::kInterrupted && !done.is_ok())
-    group[0]->refused = std::exchange(done, Status::ok());
-  for (Feed* f : group) f->refused = f->refused.with_context(file);
+  if (good.size() == 1 && done.code() != Code::kInterrupted && !done.is_ok())
+    good[0]->refused = std::exchange(done, Status::ok());
+  for (InPlaceEngine::Feed* f : good) f->refused = f->refused.with_context(file);
   return done.with_context(file);
 }
 

@@ -55,7 +55,9 @@ struct Served {
   int64_t rows_of_one() const { return together() ? in_place->batch() : 1; }
   int64_t rows() const { return in_place ? in_place->batch() : text_encoder ? kMostTexts : 1; }
   // Most rows of a prompt in a step; where prompts stay whole they are one piece.
-  int64_t chunk() const { return in_place ? in_place->chunk() : context_length; }
+  int64_t chunk() const {
+    return in_place && in_place->compiled().order.mixing.empty() ? in_place->chunk() : context_length;
+  }
   // Recurrent states: of a sequence they are known as they were after few of its steps.
   bool whole_states() const { return in_place && in_place->has_replaced_states(); }
   // Prompts are cut at multiples of chunk() of their own tokens: where a graph spells out a recurrence, its sums may
@@ -74,17 +76,12 @@ struct Served {
   // The same, no tokens, and more tokens than the context holds.
   Status check(std::span<const int64_t> tokens, int64_t length) const;
 
-  // Feeds any number of strands, each once; what comes of each is in its feed, as InPlaceEngine::step says. On the
-  // scheduler's thread, as all that touches the state of sequences. `to`: where logits are wanted, [wanted,
-  // vocabulary], not all of it where feeds are refused; needed for more than rows() feeds. Null: where they are.
+  // Feeds strands, each once, as InPlaceEngine::step says; the naive mode one. On the scheduler's thread, as all that
+  // touches the state of sequences.
   struct Feed : InPlaceEngine::Feed {  // whose sequence is the strand's
     Strand* strand = nullptr;
   };
-  Status step(std::span<Feed* const> feeds, float* to = nullptr);
-
- private:
-  class Undo;
-  Status step_group(std::span<Feed* const> group, float* to);
+  Status step(std::span<Feed* const> feeds);
 };
 
 // What an encoder is given, and the tokens that the decoder is fed first.

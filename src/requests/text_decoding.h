@@ -19,9 +19,6 @@ class TextDecoding : public Errand {
 
   int64_t tokens_to_feed() const override { return 0; }
   Result<bool> begin(Clock::time_point, Figures&) override { return true; }
-  Status wants(std::vector<Want>&) override { return Status::ok(); }
-  void take(const Want&, Rows) override {}
-  void settle() override {}
   void release() override {}
   TextDecoding* of_texts() override { return this; }
 

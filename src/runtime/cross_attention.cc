@@ -72,52 +72,71 @@ Result<std::unique_ptr<CrossAttention>> CrossAttention::create(const Compiled& c
   return made;
 }
 
-Result<std::vector<float>> CrossAttention::run(const Segment& segment, std::span<const AttentionHead> heads,
-                                               Ledger& ledger) {
+Status CrossAttention::begin(const Segment& segment, std::span<const AttentionHead> heads, Ledger& ledger) {
   for (const AttentionHead& h : heads)
     if (h.layer < 0 || h.layer >= layers() || h.head < 0 || h.head >= heads_)
       return Status::error(Code::kBadFile, "alignment head [" + std::to_string(h.layer) + ", " +
                                                std::to_string(h.head) + "]: the decoder has " +
                                                std::to_string(layers()) + " layers of " + std::to_string(heads_) +
                                                " heads");
+  segment_ = segment;
   // All logits are wanted: what only the last token's hang on is else left out for the others.
-  SITU_RETURN_IF_ERROR(program_->run({{&segment, 1}, segment.count}, ledger));
-  std::vector<float> weights;
-  for (const AttentionHead& h : heads) {
-    const LayerCall& layer = calls_[static_cast<size_t>(h.layer)];
-    const View* operands = program_->operands(layer.call);
-    const View &q = operands[0], &k = operands[1];
-    const int64_t group = std::max<int64_t>(1, q.dims[1] / std::max<int64_t>(1, k.dims[1])), tokens = q.dims[2],
-                  rows = segment.source_rows, size = q.dims[3];
-    if (k.dims[3] != size || !is_float(k.type) || !is_float(q.type))
-      return Status::error(Code::kUnsupportedModel,
-                           std::string("word times need queries and keys of floats, and these are ") +
-                               dtype_name(q.type) + " " + std::to_string(size) + " and " + dtype_name(k.type) + " " +
-                               std::to_string(k.dims[3]) + " wide");
-    View keys = head_of(k, h.head / group);
-    keys.dims[0] = rows;
-    // Read by runs of slots, keys are those of the whole space.
-    if (program_->schedule().calls[static_cast<size_t>(layer.call)].by_run >> 1 & 1)
-      keys.data += segment.source_slot * keys.strides[0] * dtype_bytes(keys.type);
-    const std::vector<float> queries = floats_of(head_of(q, h.head), ledger), key = floats_of(keys, ledger);
-    for (int64_t t = 0; t < tokens; ++t) {
-      const size_t at = weights.size();
-      weights.resize(at + static_cast<size_t>(rows));
-      float* row = weights.data() + at;
-      float largest = -INFINITY;
-      for (int64_t r = 0; r < rows; ++r) {
-        float sum = 0;
-        for (int64_t i = 0; i < size; ++i)
-          sum += queries[static_cast<size_t>(t * size + i)] * key[static_cast<size_t>(r * size + i)];
-        row[r] = layer.scale * sum;
-        largest = std::max(largest, row[r]);
-      }
-      float total = 0;
-      for (int64_t r = 0; r < rows; ++r) total += row[r] = std::exp(row[r] - largest);
-      for (int64_t r = 0; r < rows; ++r) row[r] /= total;
-    }
+  input_ = StepInput{{&segment_, 1}, segment.count};
+  left_.assign(heads.rbegin(), heads.rend());
+  weights_.clear();
+  computed_ = false;
+  return program_->prepare(input_, ledger);
+}
+
+Result<bool> CrossAttention::go_on(Clock::time_point until, Ledger& ledger) {
+  if (!computed_) {
+    const Result<bool> done = program_->go_on(until, ledger);
+    if (!done.is_ok() || !*done) return done;
+    computed_ = true;
   }
-  return weights;
+  while (!left_.empty()) {
+    SITU_RETURN_IF_ERROR(add_weights(left_.back(), ledger));
+    left_.pop_back();
+    if (Clock::now() >= until) break;
+  }
+  return left_.empty();
+}
+
+Status CrossAttention::add_weights(const AttentionHead& h, Ledger& ledger) {
+  const LayerCall& layer = calls_[static_cast<size_t>(h.layer)];
+  const View* operands = program_->operands(layer.call);
+  const View &q = operands[0], &k = operands[1];
+  const int64_t group = std::max<int64_t>(1, q.dims[1] / std::max<int64_t>(1, k.dims[1])), tokens = q.dims[2],
+                rows = segment_.source_rows, size = q.dims[3];
+  if (k.dims[3] != size || !is_float(k.type) || !is_float(q.type))
+    return Status::error(Code::kUnsupportedModel,
+                         std::string("word times need queries and keys of floats, and these are ") +
+                             dtype_name(q.type) + " " + std::to_string(size) + " and " + dtype_name(k.type) + " " +
+                             std::to_string(k.dims[3]) + " wide");
+  View keys = head_of(k, h.head / group);
+  keys.dims[0] = rows;
+  // Read by runs of slots, keys are those of the whole space.
+  if (program_->schedule().calls[static_cast<size_t>(layer.call)].by_run >> 1 & 1)
+    keys.data += segment_.source_slot * keys.strides[0] * dtype_bytes(keys.type);
+  // Keys by column: products of a query with all of them are sums side by side.
+  std::swap(keys.dims[0], keys.dims[1]);
+  std::swap(keys.strides[0], keys.strides[1]);
+  const std::vector<float> queries = floats_of(head_of(q, h.head), ledger), columns = floats_of(keys, ledger);
+  for (int64_t t = 0; t < tokens; ++t) {
+    const size_t at = weights_.size();
+    weights_.resize(at + static_cast<size_t>(rows));
+    float* row = weights_.data() + at;
+    for (int64_t i = 0; i < size; ++i) {
+      const float x = queries[static_cast<size_t>(t * size + i)];
+      const float* column = columns.data() + i * rows;
+      for (int64_t r = 0; r < rows; ++r) row[r] += x * column[r];
+    }
+    float largest = -INFINITY, total = 0;
+    for (int64_t r = 0; r < rows; ++r) largest = std::max(largest, row[r] *= layer.scale);
+    for (int64_t r = 0; r < rows; ++r) total += row[r] = std::exp(row[r] - largest);
+    for (int64_t r = 0; r < rows; ++r) row[r] /= total;
+  }
+  return Status::ok();
 }
 
 }  // namespace situ

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "runtime/compile.h"
 #include "runtime/program.h"
 
@@ -25,12 +26,17 @@ class CrossAttention {
 
   int64_t layers() const { return static_cast<int64_t>(calls_.size()); }
   int64_t heads() const { return heads_; }  // of a layer
-  // One step of the tokens of a segment with a source, no more than the bounds; weights [heads, tokens, source rows] by
-  // softmax. Errors: a head that is not there; those of Program::run.
-  Result<std::vector<float>> run(const Segment& segment, std::span<const AttentionHead> heads, Ledger& ledger);
+  // One step of the tokens of a segment with a source, no more than the bounds. What the segment refers to stays until
+  // its end, or until the next begin(). Errors: a head that is not there; those of Program::run.
+  Status begin(const Segment& segment, std::span<const AttentionHead> heads, Ledger& ledger);
+  // Goes on until about then, at least to the next barrier, or by a head. True: take_weights() has the weights [heads,
+  // tokens, source rows] by softmax.
+  Result<bool> go_on(Clock::time_point until, Ledger& ledger);
+  std::vector<float> take_weights() { return std::move(weights_); }
 
  private:
   CrossAttention() = default;
+  Status add_weights(const AttentionHead& head, Ledger& ledger);
   Binding binding_;
   Plan plan_;
   ReservedMemory memory_;
@@ -41,6 +47,12 @@ class CrossAttention {
   };
   std::vector<LayerCall> calls_;  // by layer
   int64_t heads_ = 0;
+  // Of the step:
+  Segment segment_;
+  StepInput input_;
+  bool computed_ = false;  // by the program
+  std::vector<AttentionHead> left_;
+  std::vector<float> weights_;
 };
 
 }  // namespace situ

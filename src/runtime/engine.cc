@@ -497,7 +497,7 @@ void InPlaceEngine::Undo::now() {
 }
 
 void InPlaceEngine::Undo::keep() {
-  if (sequence_) sequence_->unpin();
+  if (sequence_) sequence_->unpin(length_);
   sequence_ = nullptr;
 }
 
@@ -553,6 +553,7 @@ Status InPlaceEngine::take_state_slot(Sequence& sequence, int64_t length, bool a
 
 Result<std::pair<int64_t, int64_t>> InPlaceEngine::attending_heads() {
   if (!encoder_) return Status::error(Code::kInvalidArgument, "the model has no encoder");
+  const std::lock_guard held(attending_mutex_);
   if (!attending_) {
     const int64_t tokens = std::min(chunk_, capacity_);
     SITU_RETURN_IF_ERROR(
@@ -562,23 +563,25 @@ Result<std::pair<int64_t, int64_t>> InPlaceEngine::attending_heads() {
   return std::pair(attending_->layers(), attending_->heads());
 }
 
-Result<std::vector<float>> InPlaceEngine::attended(Sequence& sequence, std::span<const int64_t> tokens,
-                                                   std::span<const AttentionHead> heads) {
-  if (const auto made = attending_heads(); !made.is_ok()) return made.status();
+Result<std::unique_ptr<InPlaceEngine::Alignment>> InPlaceEngine::align(Sequence& sequence,
+                                                                       std::span<const int64_t> tokens,
+                                                                       std::span<const AttentionHead> heads) {
+  if (aligning_) return std::unique_ptr<Alignment>();
   SITU_RETURN_IF_ERROR(check_source(sequence));
   const auto count = static_cast<int64_t>(tokens.size());
   if (sequence.length() != 0 || count < 1 || count > chunk_)
     return Status::error(Code::kInvalidArgument,
                          std::to_string(count) + " tokens after " + std::to_string(sequence.length()) +
                              " cannot be aligned in one step of at most " + std::to_string(chunk_));
-  Undo undo(*this, sequence);
+  auto made = std::make_unique<Alignment>(*this, sequence);
   sequence.set_whole(count);
   SITU_TAKE(slots, take_slots(sequence, count, count));
   if (slots.length < count)
     return Status::error(Code::kNoRoom, "no " + std::to_string(count) + " slots in a row for an alignment");
   SITU_RETURN_IF_ERROR(take_state_slot(sequence, sequence.length()));
   const Segment segment = with_runs(segment_of(sequence, tokens, 0, slots.first_slot, true), sequence);
-  return attending_->run(segment, heads, ledger_);
+  SITU_RETURN_IF_ERROR(attending_->begin(segment, heads, ledger_));
+  return made;
 }
 
 // The next of these tokens, as many as get slots in one run. `prompt`: they are a piece of one; `last`: the logits

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -58,12 +59,7 @@ class InPlaceEngine {
   // Beginnings of prompts whose state is kept, as long as slots are not needed for something else. Null: prompts are
   // computed as a whole, or state is read as one block, so that no two sequences can share slots.
   PrefixCache* prefixes() { return prefixes_.get(); }
-  // What tokens [1..chunk()] look at in the source of a sequence that has no token yet, and is left so: weights [heads,
-  // tokens, rows of the source] of the decoder's cross-attention. Errors: the sequence has tokens; those of
-  // CrossAttention; no room.
-  Result<std::vector<float>> attended(Sequence& sequence, std::span<const int64_t> tokens,
-                                      std::span<const AttentionHead> heads);
-  // (layers, heads) of that attention; an error where it was not recognised.
+  // (layers, heads) of the decoder's cross-attention; an error where it was not recognised. Any thread.
   Result<std::pair<int64_t, int64_t>> attending_heads();
 
   // The next tokens of a sequence (any number: they are split into chunks, and where slots are free), and what comes of
@@ -75,15 +71,17 @@ class InPlaceEngine {
     bool apart = true;   // each of these as if it were fed alone, to the bit; else as a piece of a prompt is: faster
     // Tokens that the sequence will have with the rest of a prompt, which is fed next; 0: with these.
     int64_t whole = 0;
-    Status refused = {};                              // why it is; the sequence is then what it was
+    float* place = nullptr;  // where the logits are wanted, [wanted, vocabulary]; null: wherever they are
+    Status refused = {};     // why it is; the sequence is then what it was
     std::vector<std::span<const float>> logits = {};  // [wanted][vocabulary], valid until the next step
   };
   // Feeds several sequences together; up to batch() logits may be wanted. Where one_sequence() says why, one token of
   // each is wanted, prompts are fed one after the other, and single tokens that stand side by side together. Where a
   // feed is refused the others are what they are after a step without it. After an error, and where memory runs out
-  // (std::bad_alloc), all are what they were. `to`: where the logits are wanted, [wanted, vocabulary], without the rows
-  // of refused feeds. Most programs compute them there; what lies elsewhere is copied, and the ledger says so.
-  Status step(std::span<Feed* const> feeds, float* to = nullptr);
+  // (std::bad_alloc), all are what they were. Where the places of all feeds are one behind the other most programs
+  // compute the logits there, without the rows of refused feeds; what lies elsewhere is copied, and the ledger says
+  // so.
+  Status step(std::span<Feed* const> feeds);
   int64_t batch() const { return batch_; }
   bool has_window() const { return window_ > 0; }
   // Tables may follow the length of a sequence. How many tokens behind number `length` have, at the end of a sequence,
@@ -110,6 +108,27 @@ class InPlaceEngine {
     Sequence* sequence_;  // null: done, or kept
     int64_t length_;
   };
+  // What tokens look at in the source of a sequence, which is what it was at the end. One at a time.
+  class Alignment {
+   public:
+    Alignment(InPlaceEngine& engine, Sequence& sequence) : engine_(engine), undo_(engine, sequence) {
+      engine_.aligning_ = true;
+    }
+    ~Alignment() { engine_.aligning_ = false; }
+    Alignment(const Alignment&) = delete;
+    Alignment& operator=(const Alignment&) = delete;
+    // Until about then. True: take_weights() has the weights [heads, tokens, rows of the source].
+    Result<bool> go_on(Clock::time_point until) { return engine_.attending_->go_on(until, engine_.ledger_); }
+    std::vector<float> take_weights() { return engine_.attending_->take_weights(); }
+
+   private:
+    InPlaceEngine& engine_;
+    Undo undo_;
+  };
+  // Of tokens [1..chunk()] of a sequence that has none yet. Null: another alignment is at it. Precondition:
+  // attending_heads() was no error. Errors: the sequence has tokens; those of CrossAttention; no room.
+  Result<std::unique_ptr<Alignment>> align(Sequence& sequence, std::span<const int64_t> tokens,
+                                           std::span<const AttentionHead> heads);
   const std::string& one_sequence() const { return prefill_->one_sequence(); }
   // Whether sequences that share their beginning can both go on (else needs_one_run()).
   bool can_fork() const { return !decode_->needs_contiguous(); }
@@ -145,9 +164,6 @@ class InPlaceEngine {
   int64_t io_bytes() const { return memory_bytes_ - arena_bytes_; }  // what the host writes, and logits
   int64_t chunk() const { return chunk_; }
   int threads() const { return pool_->threads(); }
-  // Steps end with the error "interrupted" when the flag is true, and leave sequences as errors do. Null: none.
-  void interrupt_when(const std::atomic<bool>* flag) { pool_->interrupt_when(flag); }
-  bool interrupted() const { return pool_->interrupted(); }
   int64_t kernel_calls() const { return decode_->kernel_calls(); }  // of one token
   int64_t prompt_kernel_calls() const { return prefill_->kernel_calls(); }
   const PackUse& packs() const { return packs_; }
@@ -252,7 +268,9 @@ class InPlaceEngine {
   std::string media_problem_;                  // why there is none
   int64_t capacity_ = 0;                       // tokens of a sequence
   std::unique_ptr<CrossAttention> attending_;  // once it was asked for
-  ReservedMemory memory_;                      // arena of steps, of encoders, then io
+  std::mutex attending_mutex_;                 // of whoever makes it
+  bool aligning_ = false;
+  ReservedMemory memory_;  // arena of steps, of encoders, then io
   EncoderRoom room_;
   std::unique_ptr<ProgramBuilder> builder_;
   int64_t weight_bytes_ = 0, computed_bytes_ = 0, memory_bytes_ = 0, arena_bytes_ = 0, chunk_ = 1, batch_ = 1,

@@ -3,6 +3,7 @@
 // the step. How a prompt is cut does not depend on what else is in the step, so that neither do its logits, to the last
 // bit (docs/sequences.md names the exceptions).
 #include <algorithm>
+#include <utility>
 
 #include "runtime/engine.h"
 
@@ -43,22 +44,33 @@ Status InPlaceEngine::check_feeds(std::span<Feed* const> feeds) const {
 }
 
 // Logits of which the next run would write over some are written side by side.
-Status InPlaceEngine::step(std::span<Feed* const> feeds, float* to) {
+Status InPlaceEngine::step(std::span<Feed* const> feeds) {
   SITU_RETURN_IF_ERROR(check_feeds(feeds));
+  const int64_t width = compiled_.prompt.graph.values[compiled_.prompt.binding.logits].info.shape.back().value();
   int64_t wanted = 0;
+  float* const places = feeds.empty() ? nullptr : feeds[0]->place;
+  bool in_row = places != nullptr;
   for (Feed* f : feeds) {
+    in_row = in_row && f->place == places + wanted * width;
     f->sequence->media().match(f->sequence->length(), f->tokens);
     f->refused = Status::ok();
     f->logits.clear();
     f->logits.reserve(static_cast<size_t>(f->wanted));
     wanted += f->wanted;
   }
+  float* to = in_row ? places : nullptr;
   if (!to && !logits_stay() && (wanted > 1 || feeds.size() > 1)) {
-    const Shape& logits = compiled_.prompt.graph.values[compiled_.prompt.binding.logits].info.shape;
-    rows_.resize(std::max(rows_.size(), static_cast<size_t>(wanted * logits.back().value())));
+    rows_.resize(std::max(rows_.size(), static_cast<size_t>(wanted * width)));
     to = rows_.data();
   }
-  return switches_.any() ? step_by_length(feeds, to) : step_group(feeds, to);
+  SITU_RETURN_IF_ERROR(switches_.any() ? step_by_length(feeds, to) : step_group(feeds, to));
+  for (Feed* f : feeds)
+    for (size_t i = 0; !in_row && f->place && i < f->logits.size(); ++i) {
+      const std::span<const float> row =
+          std::exchange(f->logits[i], {f->place + static_cast<int64_t>(i) * width, static_cast<size_t>(width)});
+      move_bytes(row_view(f->logits[i].data(), width), row_view(row.data(), width), ledger_);
+    }
+  return Status::ok();
 }
 
 // Feeds of sequences that have the same tables.

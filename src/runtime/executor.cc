@@ -126,7 +126,7 @@ StepEnd Executor::run(const Execution& execution, const BoundStep& step, Ledger&
   for (int& c : fault_calls_) c = -1;
   if (pool_.interrupted()) return {true, -1, {}};
   last_barrier_ = INT_MAX;
-  const bool is_short = pool_.threads() > 1 && step.tokens <= StepThreads::kMostTokens;
+  const bool is_short = pool_.threads() > 1 && !step.encodes && step.tokens <= StepThreads::kMostTokens;
   const bool alone = is_short && (step_threads_.alone() || always_alone_);
   const bool asks = is_short && step_threads_.asks_use();
   const ProcessorUse before = asks ? ProcessorUse::now() : ProcessorUse{};

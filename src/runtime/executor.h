@@ -58,6 +58,7 @@ struct BoundStep {
   // Which call it goes on with, and when it is suspended: at the first barrier behind that time.
   int first_call = 0;
   Clock::time_point until = Clock::time_point::max();
+  bool encodes = false;  // many rows, however few tokens
 };
 
 // How a step ended.

@@ -5,7 +5,9 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "runtime/program.h"
@@ -185,6 +187,30 @@ TEST(ExecutorOfAnEncoder, AttentionHasItsOwnRows) {
       std::fill_n(const_cast<float*>(machine.program->logits().as<const float>()), want.size(), -1.0f);
       EXPECT_EQ(machine.step({tokens}, 1), want) << tokens << " tokens, " << threads << " threads";
     }
+  }
+}
+
+// The arrays of an encoder stand for one token: that does not make a short step, which one thread may take alone.
+TEST_F(ExecutorTest, AnEncoderIsNoShortStep) {
+  for (const bool encodes : {true, false}) {
+    Machine machine(decoder_, plan_, 3);
+    machine.executor.work_alone();
+    std::mutex mutex;
+    std::set<std::thread::id> threads;
+    machine.executor.before_calls([&](int) {
+      const std::lock_guard held(mutex);
+      threads.insert(std::this_thread::get_id());
+    });
+    Sequence sequence(*machine.states);
+    const Result<situ::Run> run = sequence.append(1);
+    ASSERT_TRUE(run.is_ok());
+    const std::vector<int64_t> ids{1};
+    const Segment segment = with_runs(segment_of(sequence, ids, 0, run->first_slot, false), sequence);
+    StepInput input{{&segment, 1}, 1};
+    input.encodes = encodes;
+    Ledger ledger;
+    ASSERT_TRUE(machine.program->run(input, ledger).is_ok());
+    EXPECT_EQ(threads.size(), encodes ? 3u : 1u);
   }
 }
 

@@ -41,8 +41,6 @@ class NaiveEngine {
   // After an error the sequence is what it was.
   Status step(NaiveSequence& sequence, std::span<const int64_t> tokens, float* to = nullptr);  // `to`: as in place
   std::span<const float> logits() const { return logits_; }
-  void interrupt_when(const std::atomic<bool>* flag) { pool_->interrupt_when(flag); }
-  bool interrupted() const { return pool_->interrupted(); }
   Ledger& ledger() { return evaluator_->ledger(); }
   const Compiled& compiled() const { return fixed_ ? fixed_->compiled() : decode_; }
   // The first call's, where it is compiled apart and holds fewer tokens.

@@ -492,6 +492,7 @@ Result<bool> Program::go_on(Clock::time_point until, Ledger& ledger) {
   BoundStep step{*this, tokens_, input_->wanted > 0, static_cast<int>(input_->segments.size()), first_wanted_};
   step.first_call = next_call_;
   step.until = until;
+  step.encodes = input_->encodes;
   name_in_trace(&step);
   const StepEnd end = executor_.run(*execution_, step, ledger);
   if (end.interrupted) return Status::error(Code::kInterrupted, "interrupted");

@@ -278,7 +278,7 @@ void Sequence::drop(int64_t most, int64_t first) {
 Sequence Sequence::fork() const {
   SequenceParts parts = *this;
   parts.written_.clear();
-  parts.pinned_ = -1;
+  parts.pinned_.fill(-1);
   Sequence other(*pool_);
   other.source_ = source_;
   other.media_ = media_;
@@ -326,7 +326,7 @@ void Sequence::step_done() {
   for (const Whole& w : written_) {
     held_.push_back(w);
     for (size_t i = 0; std::ssize(held_) - static_cast<int64_t>(i) > kKeptSteps; ++i)
-      if (held_[i].length != pinned_) {
+      if (std::ranges::find(pinned_, held_[i].length) == pinned_.end()) {
         release_whole(held_[i].slot);
         held_.erase(held_.begin() + static_cast<long>(i));
         break;

@@ -6,6 +6,8 @@
 //   whole   a slot holds all of a state (convolutions, recurrences); a step reads one slot and writes another
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -147,7 +149,8 @@ struct SequenceParts {
   int64_t whole_ = 0;
   bool lost_ = false;
   std::vector<Whole> held_, written_;  // known; what the step that runs writes, one part of it after the other
-  int64_t read_ = 0, pinned_ = -1;     // the slot that the last part of it reads
+  int64_t read_ = 0;                   // the slot that the last part of it reads
+  std::array<int64_t, 4> pinned_{-1, -1, -1, -1};  // as deep as scopes of Undo nest
 };
 
 // A sequence of tokens in the state. Move-only owner of its slots. One thread at a time. Where memory runs out
@@ -218,10 +221,11 @@ class Sequence : private SequenceParts {
   Status take_write_slot(int64_t length, bool again = false);
   int64_t write_slot() const { return written_.empty() ? -1 : written_.back().slot; }
   // What the step wrote last is what the next one reads. Slots of the last kKeptSteps steps, or parts, are kept, and
-  // that of the length at which pin() was called: so far the sequence can be rewound.
+  // those of the lengths at which pin() was called: so far the sequence can be rewound. unpin(): of the last pin() at
+  // this length.
   void step_done();
-  void pin() { pinned_ = length_; }
-  void unpin() { pinned_ = -1; }
+  void pin() { replace_pin(-1, length_); }
+  void unpin(int64_t length) { replace_pin(length, -1); }
   // Whether whole states are known as they were after `length` tokens.
   bool holds(int64_t length) const;
   // Those that are known, by length.
@@ -229,6 +233,9 @@ class Sequence : private SequenceParts {
 
  private:
   SequenceParts& parts() { return *this; }
+  void replace_pin(int64_t before, int64_t after) {
+    if (const auto pin = std::ranges::find(pinned_, before); pin != pinned_.end()) *pin = after;
+  }
   void release_whole(int64_t slot) { pool_->space(SpaceKind::kWhole).release({slot, 1}); }
 
   StatePool* pool_ = nullptr;

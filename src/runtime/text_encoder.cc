@@ -1,7 +1,6 @@
 #include "runtime/text_encoder.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/assign.h"
 #include "passes/pack_store.h"
@@ -163,23 +162,6 @@ Result<bool> TextEncoder::step(std::span<const TextTokens> texts, Clock::time_po
     at += numbers;
   }
   return true;
-}
-
-Status TextEncoder::run(std::span<const TextTokens> texts, const RowsOf& each) {
-  SITU_RETURN_IF_ERROR(check(texts));
-  // Long ones first: what a step of several takes is planned for at once.
-  std::vector<size_t> order(texts.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, std::greater(), [&](size_t i) { return texts[i].ids.size(); });
-  std::vector<TextTokens> sorted;
-  for (const size_t i : order) sorted.push_back(texts[i]);
-  for (size_t begin = 0, count = 0; begin < sorted.size(); begin += count) {
-    const std::span<const TextTokens> left = std::span<const TextTokens>(sorted).subspan(begin);
-    count = share_step(left, std::max(chunk_, std::ssize(left[0].ids)));
-    const auto ordered = [&](size_t i, std::span<const float> rows) { return each(order[begin + i], rows); };
-    SITU_RETURN_IF_ERROR(step(left.first(count), Clock::time_point::max(), ordered).status());
-  }
-  return Status::ok();
 }
 
 }  // namespace situ

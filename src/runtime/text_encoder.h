@@ -34,18 +34,16 @@ class TextEncoder {
   static Result<std::unique_ptr<TextEncoder>> create(const ImportedModel& model, const std::string& output,
                                                      const EngineOptions& options);
 
-  // Calls `each` once for every text, in any order: rows [tokens, width()], or [1, width()] unless by_token(), valid
-  // during the call. The numbers of a text do not depend on the others. Errors: a text without tokens, or with more
-  // than most_tokens(); those of a step, and of `each`.
+  // Takes the rows of a text: [tokens, width()], or [1, width()] unless by_token(), valid during the call. They do not
+  // depend on other texts.
   using RowsOf = std::function<Status(size_t text, std::span<const float> rows)>;
-  Status run(std::span<const TextTokens> texts, const RowsOf& each);
-
-  // The same in parts. Refuses texts as run() does.
+  // Refuses a text without tokens, or with more than most_tokens().
   Status check(std::span<const TextTokens> texts) const;
   // How many of the first texts one step takes, of `most` tokens: one at least.
   size_t share_step(std::span<const TextTokens> texts, int64_t most) const;
-  // A step of texts that share one, until about then, at least to the next barrier. False: it is to be called again,
-  // with the same texts, and what they refer to stays; or drop() is.
+  // A step of texts that share one, until about then, at least to the next barrier, then `each` of every text. False:
+  // it is to be called again, with the same texts, and what they refer to stays; or drop() is. Errors: those of a step,
+  // and of `each`.
   Result<bool> step(std::span<const TextTokens> texts, Clock::time_point until, const RowsOf& each);
   void drop() { begun_ = false; }
 

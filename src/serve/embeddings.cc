@@ -145,11 +145,12 @@ Refusal refusal_at(Model& model, const Status& status, size_t number) {
 }
 
 Json answer(Model& model, const Json& body, const std::string& model_name, bool strict, int64_t* tokens,
-            const std::function<bool()>& stopped) {
+            const std::string& client, const std::function<bool()>& stopped) {
   Ignored ignored;
   if (std::optional<Refusal> wrong = check_fields(*small_body(kEmbeddingsUrl), body, strict, ignored))
     throw std::move(*wrong);
-  const Inputs inputs = read(body);
+  Inputs inputs = read(body);
+  inputs.options.client = client;
   Json data = Json::array(), cut = Json::array();
   *tokens = 0;
   for (size_t first = 0, count = 0; first < inputs.all.size(); first += count) {
@@ -186,8 +187,9 @@ Json answer(Model& model, const Json& body, const std::string& model_name, bool 
 }  // namespace
 
 OrRefusal<Json> answer_embeddings(Model& model, const Json& body, const std::string& model_name, bool strict,
-                                  int64_t* tokens, const std::function<bool()>& stopped) try {
-  return answer(model, body, model_name, strict, tokens, stopped);
+                                  int64_t* tokens, const std::string& client,
+                                  const std::function<bool()>& stopped) try {
+  return answer(model, body, model_name, strict, tokens, client, stopped);
 } catch (const Refusal& refusal) {
   return refusal;
 }

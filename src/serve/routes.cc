@@ -194,7 +194,7 @@ void Server::embeddings(Call& call) {
     return given_up || call.over || cutting_;
   };
   const OrRefusal<Json> answer = answer_embeddings(*hosted->model, body, named.empty() ? hosted->name : named,
-                                                   options_.strict, &call.prompt_tokens, stopped);
+                                                   options_.strict, &call.prompt_tokens, call.client, stopped);
   if (given_up) return http_->abort(call.id);
   if (const Refusal* f = std::get_if<Refusal>(&answer)) return refuse_call(call, *f);
   call.finish = "stop";

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "generate/logprobs.h"
+#include "requests/align_decoding.h"
 #include "requests/score_decoding.h"
 #include "speech/alignment.h"
 
@@ -187,7 +188,7 @@ Result<FoundWords> find_words(Model::Impl& model, const SpeechTokens& tokens, co
   if (ids.empty()) return found;
   if (!model.in_place)
     return Status::error(Code::kInvalidArgument, "word times come from placed programs; the naive mode has none");
-  const auto shape = model.between_steps([&] { return model.in_place->attending_heads(); });
+  const auto shape = model.in_place->attending_heads();
   if (!shape.is_ok()) return shape.status();
   std::vector<AttentionHead> heads;
   for (const auto& [layer, head] : tokens.alignment_heads) heads.push_back({layer, head});
@@ -198,17 +199,16 @@ Result<FoundWords> find_words(Model::Impl& model, const SpeechTokens& tokens, co
   fed.push_back(tokens.no_timestamps);
   fed.insert(fed.end(), ids.begin(), ids.end());
   fed.push_back(tokens.end);
-  const Result<std::vector<float>> weights = model.between_steps([&] {
-    Strand strand = impl_of(source).strand().fork();
-    return model.in_place->attended(*strand.sequence, fed, heads);
-  });
-  if (!weights.is_ok()) return weights.status().with_context(model.folder.model_file.string());
-  const auto rows = static_cast<int64_t>(fed.size()), count = static_cast<int64_t>(heads.size()),
-             stride = static_cast<int64_t>(weights->size()) / (rows * count);
+  const auto rows = static_cast<int64_t>(fed.size()), count = static_cast<int64_t>(heads.size());
+  std::vector<float> weights;
+  SITU_RETURN_IF_ERROR(
+      model.wait_for(std::make_unique<AlignDecoding>(impl_of(source).strand().fork(), fed, std::move(heads), &weights))
+          .status());
+  const int64_t stride = std::ssize(weights) / (rows * count);
   const double frame = longest / static_cast<double>(stride);  // seconds
   const int64_t frames = std::clamp<int64_t>(static_cast<int64_t>(duration / frame), 1, stride);
   const std::vector<int64_t> begins = align_tokens(
-      *weights, count, rows, stride, frames, static_cast<int64_t>(prompt.size()), static_cast<int64_t>(ids.size()));
+      weights, count, rows, stride, frames, static_cast<int64_t>(prompt.size()), static_cast<int64_t>(ids.size()));
   fed.pop_back();
   const Result<std::vector<double>> likely = probabilities(model, source, std::span(fed).first(prompt.size() + 1), ids);
   if (!likely.is_ok()) return likely.status();
