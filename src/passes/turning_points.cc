@@ -6,6 +6,11 @@
 #include <set>
 
 namespace situ {
+
+int64_t token_axes(const Shape& s) {
+  return std::count_if(s.begin(), s.end(), [](const Dim& d) { return d.depends_on(kSymS) || d.depends_on(kSymP); });
+}
+
 namespace {
 
 constexpr int64_t kFewNumbers = 16;  // a constant of more is a table
@@ -81,10 +86,6 @@ constexpr int64_t kEveryToken = 4096;  // contexts of which every step of one to
 constexpr size_t kMostTellingPoints = 128;
 constexpr int64_t kFarKeys = 1 << 20;  // a single query of 2^24 keys took 1 s and 1 GB for each mask
 constexpr int64_t kMostSingleElements = int64_t{1} << 28;  // keys of all single queries together
-
-int64_t token_axes(const Shape& s) {
-  return std::count_if(s.begin(), s.end(), [](const Dim& d) { return d.depends_on(kSymS) || d.depends_on(kSymP); });
-}
 
 // `part` is what `whole` has for the new tokens from `past` on and the keys up to them.
 bool part_agrees(const Shape& shape, const Tensor& part, const std::vector<double>& whole,
