@@ -470,8 +470,8 @@ static bool follows(const Want& first, const Want& second) {
 }
 
 // What the next step feeds, in groups that are a run of a program each: the tokens of all answers first, then pieces of
-// prompts as far as there is room and time. Logits that have places are of a run of their own, which computes them there,
-// as long as each place is behind the one before.
+// prompts as far as there is room and time. Logits that have places are of a run of their own, which computes them
+// there, as long as each place is behind the one before.
 std::vector<std::vector<Scheduler::Picked>> Scheduler::pick(Lane& lane) {
   std::vector<Picked> answers, prompts;
   std::vector<std::vector<Picked>> groups;
