@@ -232,7 +232,8 @@ class ClientTest(NamesTest):
         self.assertEqual(len(self.hub.asked("store")), before)
 
     def test_a_cache_without_listings(self):
-        """As older versions write it."""
+        """As older versions write it. A repository of a hub has .gitattributes, which a snapshot of all files has, too."""
+        self.commit = self.hub.add(NAME, {**self.files, ".gitattributes": b"*.onnx filter=lfs\n"}, large={"model.onnx"})
         self.python(self.FETCH)
         for tree in self.cache.rglob("trees/*.json"):
             tree.unlink()

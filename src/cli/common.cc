@@ -117,6 +117,19 @@ Status write_file(const std::string& path, const std::string& text) {
   return written;
 }
 
+Status check_writable(const std::string& path) {
+  std::error_code unknown;
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  const bool folder = parent.empty() || std::filesystem::is_directory(parent, unknown);
+  const int why = path.empty() || !folder                        ? ENOENT
+                  : std::filesystem::is_directory(path, unknown) ? EISDIR
+                  : std::filesystem::exists(path, unknown)       ? (access(path.c_str(), W_OK) == 0 ? 0 : errno)
+                  : access(parent.empty() ? "." : parent.c_str(), W_OK) == 0 ? 0
+                                                                             : errno;
+  if (why == 0) return Status::ok();
+  return Status::error((path.empty() ? "''" : path) + ": cannot be written: " + std::generic_category().message(why));
+}
+
 Result<int64_t> parse_size(const std::string& text) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
