@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -36,8 +37,12 @@ std::span<const ExitMeaning> exit_codes() {
 }
 
 int fail_load(const Status& status, bool limited) {
-  // Reasons are about the model: it is too large for any machine.
-  const bool of_machine = status.code() == Code::kNoRoom && !limited && status.reasons().empty();
+  // Or the model is too large for any machine.
+  const Reasons& reasons = status.reasons();
+  const bool of_model = std::any_of(reasons.begin(), reasons.end(), [](const Reason& r) {
+    return r.kind == Reason::Kind::kSize || r.kind == Reason::Kind::kState;
+  });
+  const bool of_machine = status.code() == Code::kNoRoom && !limited && !of_model;
   return fail(status.message(), of_machine ? kFailed : kRefused);
 }
 
