@@ -107,7 +107,7 @@ int find_model(LoadArguments& a, const char* command) {
   if (const std::string& draft = a.load.draft; !draft.empty() && !std::filesystem::exists(draft, unknown)) {
     const Result<std::optional<hub::ModelName>> name = hub::parse_name(draft);
     if (!name.is_ok()) return fail(name.status().message());
-    if (!*name) return fail("'" + draft + "': no such file or folder");
+    if (!*name) return fail("the draft: '" + draft + "': no such file or folder");
   }
   if (const int code = find_one(a.model, a.load.variants, command); code != kDone || a.load.draft.empty()) return code;
   return find_one(a.load.draft, none, command);
