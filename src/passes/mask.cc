@@ -118,9 +118,9 @@ std::optional<MaskForm> fit_mask(const Graph& graph, Prober& prober, const std::
     if (!agrees(s, heads, form)) return std::nullopt;
   if (all_steps) return form;
   samples.clear();
-  const TurningPoints points = turning_points(graph, prober, rules);
   const TellingSteps telling =
       telling_steps(graph, prober, rules, phase, context_length, Judged::kByValue, kMostBeside / heads);
+  const TurningPoints& points = telling.points;
   // A table that changes anywhere is looked at as a whole below.
   if (!telling.told && !(points.plain && points.anywhere)) return std::nullopt;
 

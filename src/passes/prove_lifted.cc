@@ -18,7 +18,6 @@ namespace {
 constexpr int kMaxConeNodes = 64;
 constexpr int64_t kMostElements = 1 << 24;  // of masks that are looked at, for all lengths together
 constexpr int64_t kFewLengths = 24;
-constexpr size_t kMostPoints = 128;
 constexpr float kScores = 8;  // random scores are below
 
 // One step: n ones in the mask; the graph without fixed extents has the n - past last ones as its new tokens.
@@ -82,7 +81,7 @@ class Proof {
       for (int64_t i = 1; i < between; ++i) ones.push_back(window_.length * i / between + i % 3);
       for (const auto& [graph, prober] : {std::pair{&fixed_, &in_fixed_}, {&lifted_, &in_lifted_}}) {
         const TurningPoints points = turning_points(*graph, *prober, rules(*prober), Judged::kCompared);
-        if (!points.plain || points.at.size() > kMostPoints) return {};
+        if (!points.plain || points.at.size() > kMostTellingPoints) return {};
         for (const int64_t at : points.at)
           for (const int64_t number : {at, window_.length - at})
             for (int64_t n = number - 1; n <= number + 1; ++n) ones.push_back(n);

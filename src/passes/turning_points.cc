@@ -83,7 +83,6 @@ constexpr int64_t kFewTokens = 15;     // contexts of which every step is looked
 constexpr int64_t kShortSteps = 4;     // tokens of steps that are looked at whatever the rule
 constexpr int64_t kSquare = 256;       // tokens of the longest step that is looked at whatever the rule
 constexpr int64_t kEveryToken = 4096;  // contexts of which every step of one token may be looked at
-constexpr size_t kMostTellingPoints = 128;
 constexpr int64_t kFarKeys = 1 << 20;  // a single query of 2^24 keys took 1 s and 1 GB for each mask
 constexpr int64_t kMostSingleElements = int64_t{1} << 28;  // keys of all single queries together
 
@@ -441,7 +440,7 @@ TellingSteps telling_steps(const Graph& graph, const Prober& prober, const std::
   int64_t longest = std::min(context, kSquare);
   while (longest * longest > most_elements) longest /= 2;
   add(longest, 0);
-  const TurningPoints points = turning_points(graph, prober, rules, judged);
+  const TurningPoints& points = found.points = turning_points(graph, prober, rules, judged);
   // Behind its last number a plain rule is the same: contexts without an end are looked at that far.
   const int64_t least = points.at.empty() ? 0 : points.at.back() + 4;
   const auto end = [&](int64_t far) {

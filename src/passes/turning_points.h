@@ -35,8 +35,10 @@ TurningPoints turning_points(const Graph& graph, const Prober& prober, const std
 struct TellingSteps {
   bool told = false;  // false: what holds at these steps is not known to hold at others
   std::vector<std::pair<int64_t, int64_t>> steps;
+  TurningPoints points = {};  // none of a context of which every step is looked at
 };
 constexpr int64_t kMostStepElements = 1 << 18;
+constexpr size_t kMostTellingPoints = 128;  // rules with more are not told
 TellingSteps telling_steps(const Graph& graph, const Prober& prober, const std::vector<ValueId>& rules, Phase phase,
                            int64_t context, Judged judged = Judged::kByValue,
                            int64_t most_elements = kMostStepElements);

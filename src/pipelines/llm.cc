@@ -335,7 +335,7 @@ Result<std::vector<Model::Logits>> Model::Impl::step_sessions(std::span<const Mo
     std::vector<size_t> number;  // of each, among all
     for (size_t i = 0; i < feeds.size(); ++i) {
       Status status = check_session(feeds, i);
-      if (status.is_ok())
+      if (status.is_ok())  // before places are given out: those of the others stay side by side
         status = check(feeds[i].tokens, impl_of(*feeds[i].session).strand().length()).with_context(file);
       rows.push_back(status.is_ok() ? Model::Logits(std::span<const float>()) : Model::Logits(status));
       if (!status.is_ok()) continue;
