@@ -57,7 +57,10 @@ std::string advice_for(const std::string& domain, const std::string& op) {
       {"Sampling", kLoop},
       {"PagedAttention",
        "reads pages that a server deals out: export for CPUs, with GroupQueryAttention and a past of [batch, heads, "
-       "tokens, size] (onnxruntime-genai's builder: -e cpu)"}};
+       "tokens, size] (onnxruntime-genai's builder: -e cpu)"},
+      {"EPContext",
+       "is a program that was compiled for one device, and holds no operators: take the export for CPUs "
+       "(onnxruntime-genai's builder: -e cpu)"}};
   if (domain != "com.microsoft") return "";
   for (const auto& [name, advice] : kAdvice)
     if (op == name) return op + " " + advice;
