@@ -283,8 +283,8 @@ class RefusedTest(CheckCase):
         self.assertIn("merge the adapter into the model before the export", facts["try"][0])
 
     def test_a_program_of_one_device(self):
-        facts = self.check(self.write(lambda g: add_node(g, "EPContext", "npu", "com.microsoft")), code=2)
-        self.assertEqual([(r["kind"], r["operator"]) for r in facts["reasons"]], [("operator", "EPContext")])
+        facts = self.check(self.write(lambda g: add_node(g, "EPContext", "npu", "com.microsoft", source="QNN")), code=2)
+        self.assertEqual([(r["kind"], r["operator"], r["detail"]) for r in facts["reasons"]], [("operator", "EPContext", "compiled for QNN")])
         self.assertIn("take the export for CPUs", facts["try"][0])
 
     def test_folders_inside_of_a_folder(self):

@@ -96,6 +96,12 @@ struct Refused {
 
 constexpr int64_t kFewScales = 4096;  // that a load looks at
 
+std::string why_missing(const Node& node) {
+  if (op_name_known(node.domain, node.op)) return "known from a newer opset only";
+  const std::string source = node.op == "EPContext" ? node.attr_string("source", "") : "";
+  return source.empty() ? "not supported" : "compiled for " + source;
+}
+
 void resolve_into(Graph& graph, NodesOf nodes, Refused& refused) {
   for (Node& node : graph.nodes) {
     node.def = find_op(node.domain, node.op, node.opset);
@@ -103,10 +109,7 @@ void resolve_into(Graph& graph, NodesOf nodes, Refused& refused) {
       check_known(node, &refused.wrong);
       check_numbers(graph, node, kFewScales, &refused.wrong);
     }
-    if (node.def == nullptr)
-      refused.missing.add(node.reason(Reason::Kind::kOperator, op_name_known(node.domain, node.op)
-                                                                   ? "known from a newer opset only"
-                                                                   : "not supported"));
+    if (node.def == nullptr) refused.missing.add(node.reason(Reason::Kind::kOperator, why_missing(node)));
     for (auto& [name, attribute] : node.attrs) {
       if (attribute.graph) resolve_into(*attribute.graph, nodes, refused);
       if (!is_flag(name) || attribute.kind != Attribute::Kind::kInt || attribute.i == 0 || attribute.i == 1) continue;
