@@ -5,9 +5,11 @@ says of a model of another kind.
 
 Needs numpy and onnx (`make python`).
 """
+import functools
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -344,6 +346,18 @@ class ExitTest(FirstTest):
             with subprocess.Popen([cli_case.SITU, "run", self.model, "--prompt", "Hi", "-n", "3"], stdout=full, stderr=subprocess.PIPE, env={**os.environ, "SITU_CACHE_DIR": ""}) as process:
                 self.assertIn(b"standard output cannot be written", process.stderr.read())
                 self.assertEqual(process.wait(cli_case.PATIENCE), 1)
+
+    def test_memory_of_the_machine(self):
+        """Weights that have no room in it are no fault of the model."""
+        def limit(bytes):
+            resource.setrlimit(resource.RLIMIT_AS, (bytes, bytes))
+
+        codes = set()
+        for mebibytes in range(80, 240, 20):
+            done = subprocess.run([cli_case.SITU, "run", self.model, "--prompt", "Hi", "-n", "1", "--threads", "1"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=cli_case.PATIENCE, env={**os.environ, "SITU_CACHE_DIR": ""}, preexec_fn=functools.partial(limit, mebibytes << 20))
+            if "cannot reserve" in done.stderr:
+                codes.add(done.returncode)
+        self.assertEqual(codes, {1})
 
 
 if __name__ == "__main__":

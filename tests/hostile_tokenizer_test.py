@@ -153,7 +153,7 @@ class HostileTokenizerTest(CliTest):
         for mebibytes in (120, 160, 200, 240):
             with self.subTest(mebibytes):
                 run = Measured("run", folder, "--prompt", "a", "-n", 1, address_space=mebibytes << 20)
-                self.bounded(run, folder, (2,))
+                self.bounded(run, folder, (1, 2))  # 1: the tokenizer had room, the weights have none
 
     def interrupted(self, folder, *arguments, after=0.5):
         run = Measured(*arguments, interrupt_after=after)

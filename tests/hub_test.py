@@ -156,6 +156,14 @@ class PullTest(NamesTest):
         (self.snapshot / "tokenizer.json").unlink()
         self.failed(self.run_model(HF_HUB_OFFLINE="1"), 1, "tokenizer.json", "model.onnx")
 
+    def test_files_are_looked_at_before_a_download(self):
+        requests = self.folder / "none.jsonl"
+        requests.write_text("")
+        for arguments, code, word in ((("inspect", NAME, "--html", "/none/page.html"), 1, "cannot be written"), (("inspect", NAME, "--html", self.folder), 1, "cannot be written"), (("batch", NAME, requests, "-o", "/none/x"), 1, "cannot be written"),
+                                      (("serve", NAME, "--port", 0, "--api-key-file", "/none"), 2, "/none"), (("run", NAME, "--prompt", "Hi", "--draft", "/none"), 2, "/none")):
+            self.failed(self.situ(*arguments), code, word)
+        self.assertEqual(self.hub.asked(), [])
+
     def test_where_the_cache_is(self):
         cache = self.folder / "elsewhere"
         self.assertEqual(self.pull(HF_HUB_CACHE=str(cache)).out, f"{cache}/models--org--model/snapshots/{self.commit}\n")
@@ -232,7 +240,8 @@ class ClientTest(NamesTest):
         self.assertEqual(len(self.hub.asked("store")), before)
 
     def test_a_cache_without_listings(self):
-        """As older versions write it."""
+        """As older versions write it. A repository of a hub has .gitattributes, which a snapshot of all files has, too."""
+        self.commit = self.hub.add(NAME, {**self.files, ".gitattributes": b"*.onnx filter=lfs\n"}, large={"model.onnx"})
         self.python(self.FETCH)
         for tree in self.cache.rglob("trees/*.json"):
             tree.unlink()

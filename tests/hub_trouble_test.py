@@ -410,6 +410,14 @@ class HttpsTest(NamesTest):
             self.assertEqual(self.pull(**trusted, HTTPS_PROXY=proxy.url, NO_PROXY="localhost").out, f"{self.snapshot}\n")
             self.assertEqual(len(proxy.asked), before)
 
+    def test_http_to_this_machine_needs_no_proxy(self):
+        """A proxy would read the token."""
+        with Proxy() as proxy:
+            for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "all_proxy"):
+                self.assertEqual(self.pull(HF_TOKEN=self.hub.TOKEN, **{name: proxy.url}).out, f"{self.snapshot}\n")
+                shutil.rmtree(self.cache)
+            self.assertEqual(proxy.asked, [])
+
     def test_https_never_leads_to_http(self):
         self.serve(plain_store=True)
         self.failed(self.pull(SSL_CERT_FILE=str(self.authority), SSL_CERT_DIR=""), 2, "from https to 'http:")

@@ -119,7 +119,9 @@ class MutantsTest(unittest.TestCase):
                         self.assertEqual(len(lines), 1, lines)
                         continue
                     self.assertEqual(result.returncode, 0, lines)
-                    self.assertEqual(json.loads(result.stdout)["output_ids"][:len(expected["ids"])], expected["ids"])
+                    got = json.loads(result.stdout)["output_ids"]  # fewer than COUNT where the model's context ends
+                    self.assertGreaterEqual(len(got), CHOICES)
+                    self.assertEqual(got[:len(expected["ids"])], expected["ids"][:len(got)])
 
 
 # -- recording

@@ -1,6 +1,7 @@
 """situ.pull and situ.load of names, against a hub on loopback: cases of python_test.py."""
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest import mock
 
@@ -47,6 +48,13 @@ class PullTest(PythonTest):
         commit = self.hub.add("org/several", {**files, "onnx/model.onnx": graph, "onnx/model_fp16.onnx": graph})
         snapshot = Path(situ.pull("org/several", variants=["fp16"]))
         self.assertEqual((snapshot.name, [p.name for p in snapshot.rglob("*.onnx")]), (commit, ["model_fp16.onnx"]))
+
+    def test_threads(self):
+        """Those that pull one name write by names of their own."""
+        self.hub.add("org/many", {**files_of(self.path), **{f"x{i}.json": b"%d" % i for i in range(12)}}, large={"model.onnx"})
+        with ThreadPoolExecutor(8) as pool:
+            self.assertEqual(len(set(pool.map(situ.pull, ["org/many"] * 8))), 1)
+        self.assertEqual(len(self.hub.asked("store")), 1)
 
     def test_errors(self):
         for name, options, words in (("org/none", {}, "org/none"), (NAME, {"offline": True}, NAME), (f"{NAME}:q4", {}, "q4"), (f"{NAME}@..", {}, "..")):

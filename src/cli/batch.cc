@@ -522,7 +522,7 @@ Result<Descriptor> open_output(const BatchArguments& a, Answered* answered) {
     return Status::error(a.output + ": is the input; the output is another file");
   if (fs::is_directory(a.output, unknown)) return Status::error(a.output + ": is a folder");
   Descriptor output(open(a.output.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
-  if (output.number() < 0) return Status::error(failure(a.output, "cannot be written"));
+  if (output.number() < 0) return Status::error(Code::kNoRoom, failure(a.output, "cannot be written"));
   if (!fs::is_regular_file(a.output, unknown)) return output;
   SITU_RETURN_IF_ERROR(lock_output(output, a.output));
   if (fs::file_size(a.output, unknown) == 0) return output;
@@ -555,7 +555,8 @@ int batch(BatchArguments a) {
   leave_on_interrupt();
   Answered answered;
   Result<Descriptor> output = open_output(a, &answered);
-  if (!output.is_ok()) return fail(output.status().message());
+  if (!output.is_ok())
+    return fail(output.status().message(), output.status().code() == Code::kNoRoom ? kFailed : kRefused);
   const std::string typed = a.model;
   int code = find_model(a, "batch");
   if (code != kDone) return code;

@@ -21,15 +21,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kPrompts = 4, kMostPrompts = 1000;
 
-// As a shell reads it: with quotes where a letter has a meaning of its own.
-std::string shell_word(const std::string& text) {
-  constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@=+,%";
-  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
 std::string line(const Json& text) { return one_line(text.get<std::string>()); }
 
 // "operator  com.microsoft.X (opset 1): not supported; 24 nodes, first '/layers.0/x'"

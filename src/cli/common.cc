@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -36,8 +37,12 @@ std::span<const ExitMeaning> exit_codes() {
 }
 
 int fail_load(const Status& status, bool limited) {
-  // Reasons are about the model: it is too large for any machine.
-  const bool of_machine = status.code() == Code::kNoRoom && !limited && status.reasons().empty();
+  // Or the model is too large for any machine.
+  const Reasons& reasons = status.reasons();
+  const bool of_model = std::any_of(reasons.begin(), reasons.end(), [](const Reason& r) {
+    return r.kind == Reason::Kind::kSize || r.kind == Reason::Kind::kState;
+  });
+  const bool of_machine = status.code() == Code::kNoRoom && !limited && !of_model;
   return fail(status.message(), of_machine ? kFailed : kRefused);
 }
 
@@ -115,6 +120,19 @@ Status write_file(const std::string& path, const std::string& text) {
   }
   std::filesystem::remove(part, unknown);
   return written;
+}
+
+Status check_writable(const std::string& path) {
+  std::error_code unknown;
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  const bool folder = parent.empty() || std::filesystem::is_directory(parent, unknown);
+  const int why = path.empty() || !folder                        ? ENOENT
+                  : std::filesystem::is_directory(path, unknown) ? EISDIR
+                  : std::filesystem::exists(path, unknown)       ? (access(path.c_str(), W_OK) == 0 ? 0 : errno)
+                  : access(parent.empty() ? "." : parent.c_str(), W_OK) == 0 ? 0
+                                                                             : errno;
+  if (why == 0) return Status::ok();
+  return Status::error((path.empty() ? "''" : path) + ": cannot be written: " + std::generic_category().message(why));
 }
 
 Result<int64_t> parse_size(const std::string& text) {

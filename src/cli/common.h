@@ -38,6 +38,8 @@ Result<std::string> read_file(const std::string& path, bool or_input = false);
 
 // "45.0 KiB"
 std::string size_text(double bytes);
+// Error: that of write_file(), as far as the file and its folder tell before anything is written.
+Status check_writable(const std::string& path);
 // Writes a file whole or not at all, by PATH.part; what is no plain file (a pipe, a device, a link) directly. Error: it
 // cannot be written (names it and why).
 Status write_file(const std::string& path, const std::string& text);

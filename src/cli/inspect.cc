@@ -204,6 +204,8 @@ void add_inspect_options(CLI::App& command, InspectArguments& a) {
 }
 
 int inspect(InspectArguments a) {
+  if (a.html)
+    if (const Status good = check_writable(*a.html); !good.is_ok()) return fail(good.message(), kFailed);
   if (const int code = find_model(a, "inspect"); code != kDone) return code;
   const int64_t budget = std::exchange(a.load.memory, 0);  // of the report, not of the load
   Waiting waiting(loading_line(a.model));
@@ -212,6 +214,8 @@ int inspect(InspectArguments a) {
   if (!model.is_ok()) {
     const std::string& reason = model.status().message();
     const bool of_model = model.status().code() != Code::kInvalidArgument;
+    const bool limited = budget > 0 || a.load.slots > 0 || a.load.context_length > 0;
+    if (model.status().code() == Code::kNoRoom) return fail_load(model.status(), limited);
     if (!of_model || a.html) return fail(reason);
     const std::string text = inspect_refused(a.model, a.load, reason);
     if (a.json)

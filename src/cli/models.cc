@@ -79,7 +79,7 @@ int fail_pull(const Status& status, const char* command) {
   const bool outside = status.code() == Code::kInternal || status.code() == Code::kNoRoom;
   fail(status.message(), kFailed);
   for (const Reason& r : status.reasons())
-    if (!r.advice.empty()) std::fprintf(stderr, "  situ %s %s\n", command, one_line(r.advice).c_str());
+    if (!r.advice.empty()) std::fprintf(stderr, "  situ %s %s\n", command, shell_word(r.advice).c_str());
   return outside ? kFailed : kRefused;
 }
 
@@ -103,6 +103,12 @@ static int find_one(std::string& model, std::vector<std::string>& variants, cons
 
 int find_model(LoadArguments& a, const char* command) {
   std::vector<std::string> none;
+  std::error_code unknown;  // a draft that cannot be is told before the model is fetched
+  if (const std::string& draft = a.load.draft; !draft.empty() && !std::filesystem::exists(draft, unknown)) {
+    const Result<std::optional<hub::ModelName>> name = hub::parse_name(draft);
+    if (!name.is_ok()) return fail(name.status().message());
+    if (!*name) return fail("'" + draft + "': no such file or folder");
+  }
   if (const int code = find_one(a.model, a.load.variants, command); code != kDone || a.load.draft.empty()) return code;
   return find_one(a.load.draft, none, command);
 }

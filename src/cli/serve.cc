@@ -179,6 +179,8 @@ int serve_until_stopped(serve::Server& server, const ServeArguments& a, int sign
 int serve(ServeArguments& a) {
   if (!a.config.empty())
     if (const Status read = read_config(*a.command, a); !read.is_ok()) return fail(read.message());
+  if (!a.api_key_file.empty())  // before a model is fetched
+    if (const Status read = serve::Keys().read(a.api_key_file); !read.is_ok()) return fail(read.message());
   ServeArguments found = a;
   if (const int code = find_served(found); code != kDone) return code;
 #ifdef M_ARENA_MAX

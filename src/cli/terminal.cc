@@ -37,6 +37,16 @@ bool is_control(std::string_view one) {
   return first < 0x20 || first == 0x7F || (first == 0xC2 && static_cast<uint8_t>(one[1]) < 0xA0);
 }
 
+// The number of a character that turns the direction of writing; 0: it does not.
+int turning(std::string_view one) {
+  if (one == "\xD8\x9C") return 0x61C;
+  if (one.size() != 3 || one[0] != '\xE2') return 0;
+  const int code = 0x2000 + ((static_cast<uint8_t>(one[1]) & 0x3F) << 6) + (static_cast<uint8_t>(one[2]) & 0x3F);
+  const bool turns =
+      code == 0x200E || code == 0x200F || (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
+  return turns ? code : 0;
+}
+
 std::string spelled(const char* format, char byte) {
   char text[8];
   std::snprintf(text, sizeof(text), format, static_cast<unsigned>(static_cast<uint8_t>(byte)));
@@ -56,6 +66,8 @@ std::string one_line(std::string_view words) {
       line += spelled("\\x%02x", one[0]);
     else if (is_control(one))
       line += spelled("\\u%04x", one[1]);
+    else if (const int code = turning(one); code != 0)
+      line += spelled("\\u%02x", static_cast<char>(code >> 8)) + spelled("%02x", static_cast<char>(code & 0xFF));
     else
       line += one;
     words.remove_prefix(one.size());
@@ -73,6 +85,18 @@ std::string one_line(std::string_view words, size_t most) {
   };
   const std::string_view last = words.substr(character_start(words, words.size() - std::min(words.size(), most / 6)));
   return line.substr(0, character_start(line, std::min(line.size() - 1, most - most / 5))) + "…" + one_line(last);
+}
+
+std::string shell_word(const std::string& text) {
+  constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@=+,%";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  const bool spell = one_line(text) != text;
+  std::string quoted, escaped;
+  for (const char c : text) {
+    quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    escaped += c == '\'' || c == '\\' ? std::string{'\\', c} : std::string(1, c);
+  }
+  return spell ? "$'" + one_line(escaped) + "'" : "'" + quoted + "'";
 }
 
 AnswerText::AnswerText() : terminal_(isatty(STDOUT_FILENO)) {}

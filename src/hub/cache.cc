@@ -5,12 +5,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "hub/name.h"
+#include "hub/view.h"
 #include "text/json_file.h"
 
 namespace situ::hub {
@@ -35,6 +39,14 @@ std::string folder_name(const std::string& repository) {
   std::string name = "models--" + repository;
   name.replace(name.find('/'), 1, "--");
   return name;
+}
+
+// A name that no other process or thread takes meanwhile.
+std::string unique_name(const fs::path& file, const char* ending) {
+  std::random_device random;
+  char text[32];
+  std::snprintf(text, sizeof text, ".%08x%08x", random(), random());
+  return file.string() + text + ending;
 }
 
 Status make_folders(const fs::path& folder) {
@@ -66,8 +78,8 @@ Status write_error(const fs::path& file, int error) {
 
 Status write_whole(const fs::path& file, const std::string& text) {
   SITU_RETURN_IF_ERROR(make_folders(file.parent_path()));
-  const fs::path part = file.string() + "." + std::to_string(getpid()) + ".part";
-  const Descriptor out(open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
+  const fs::path part = unique_name(file, ".part");
+  const Descriptor out(open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (out.number() < 0) return write_error(file, errno);
   for (size_t done = 0; done < text.size();) {
     const ssize_t size = write(out.number(), text.data() + done, text.size() - done);
@@ -104,6 +116,35 @@ std::string RepositoryCache::commit_of(const std::string& revision) const {
 Status RepositoryCache::write_ref(const std::string& revision, const std::string& commit) const {
   if (revision == commit || commit_of(revision) == commit) return Status::ok();
   return write_whole(folder_ / "refs" / revision, commit);
+}
+
+std::set<std::string> RepositoryCache::named_commits() const {
+  std::set<std::string> commits;
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(folder_ / "refs", error), end; !error && it != end; it.increment(error)) {
+    std::ifstream in(it->path());
+    std::string commit;
+    if (in >> commit) commits.insert(commit);
+  }
+  for (fs::directory_iterator it(folder_ / "pinned", error), end; !error && it != end; it.increment(error))
+    commits.insert(it->path().filename().string());
+  return commits;
+}
+
+std::vector<std::string> RepositoryCache::commits_without_name() const {
+  const std::set<std::string> named = named_commits();
+  std::vector<std::pair<fs::file_time_type, std::string>> found;
+  std::error_code error;
+  for (fs::directory_iterator it(folder_ / "snapshots", error), end; !error && it != end; it.increment(error)) {
+    const std::string commit = it->path().filename().string();
+    std::error_code none;
+    if (named.count(commit) == 0 && fs::exists(folder_ / "trees" / (commit + ".json"), none))
+      found.emplace_back(fs::last_write_time(it->path(), none), commit);
+  }
+  std::sort(found.rbegin(), found.rend());
+  std::vector<std::string> commits;
+  for (const auto& each : found) commits.push_back(each.second);
+  return commits;
 }
 
 std::optional<HubFiles> RepositoryCache::read_tree(const std::string& commit) const {
@@ -159,7 +200,7 @@ HubFiles RepositoryCache::walk(const std::string& commit) const {
     HubFile f;
     f.size = static_cast<int64_t>(it->file_size(gone));
     const std::string path = it->path().lexically_relative(root).generic_string();
-    if (!gone && is_inner_path(path)) files.emplace(path, f);
+    if (!gone && is_inner_path(path) && !is_in_view(path)) files.emplace(path, f);
   }
   return files;
 }
@@ -173,11 +214,16 @@ bool RepositoryCache::has(const std::string& commit, const std::string& path, in
 }
 
 Status RepositoryCache::link(const std::string& commit, const std::string& path, const std::string& digest) const {
+  return link_to(commit, path, blob(digest));
+}
+
+Status RepositoryCache::link_to(const std::string& commit, const std::string& path, const fs::path& file) const {
   const fs::path at = snapshot(commit) / path;
+  const fs::path target = file.lexically_relative(at.parent_path());
+  std::error_code none;
+  if (fs::read_symlink(at, none) == target && !none) return Status::ok();
   SITU_RETURN_IF_ERROR(make_folders(at.parent_path()));
-  const fs::path target = blob(digest).lexically_relative(at.parent_path());
-  const fs::path part = at.string() + "." + std::to_string(getpid()) + ".link";
-  unlink(part.c_str());
+  const fs::path part = unique_name(at, ".link");
   if (symlink(target.c_str(), part.c_str()) != 0) return write_error(at, errno);
   if (rename(part.c_str(), at.c_str()) == 0) return Status::ok();
   const int why = errno;
@@ -185,14 +231,31 @@ Status RepositoryCache::link(const std::string& commit, const std::string& path,
   return write_error(at, why);
 }
 
+void RepositoryCache::pin(const std::string& commit) const {
+  const fs::path file = folder_ / "pinned" / commit;
+  std::error_code none;
+  if (!fs::exists(file, none)) (void)write_whole(file, "");
+}
+
 Result<Descriptor> RepositoryCache::lock(const std::string& digest) const {
-  const fs::path file = cache_ / ".locks" / folder_.filename() / (digest + ".lock");
+  return lock_file(digest + ".lock", LOCK_EX);
+}
+
+Result<Descriptor> RepositoryCache::lock_for_fetching() const { return lock_file("situ.lock", LOCK_SH); }
+
+Result<Descriptor> RepositoryCache::lock_for_removing() const { return lock_file("situ.lock", LOCK_EX | LOCK_NB); }
+
+Result<Descriptor> RepositoryCache::lock_file(const std::string& name, int how) const {
+  const fs::path file = cache_ / ".locks" / folder_.filename() / name;
   SITU_RETURN_IF_ERROR(make_folders(file.parent_path()));
   for (;;) {
     Descriptor lock(open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
     if (lock.number() < 0) return write_error(file, errno);
-    while (flock(lock.number(), LOCK_EX) != 0)
+    while (flock(lock.number(), how) != 0) {
+      if (errno == EWOULDBLOCK)
+        return Status::error(Code::kNotFound, folder_.string() + ": is fetched by another process");
       if (errno != EINTR) return write_error(file, errno);
+    }
     // Whoever held it may have removed the file.
     struct stat held, there;
     if (fstat(lock.number(), &held) == 0 && stat(file.c_str(), &there) == 0 && held.st_ino == there.st_ino) return lock;

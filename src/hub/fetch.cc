@@ -160,39 +160,31 @@ Status fill(const Fetching& to, const std::string& path, const HubFile& file, Pa
 
 Status fetch_file(const Fetching& to, const std::string& path, const HubFile& file) {
   const fs::path blob = to.cache.blob(file.digest);
-  const auto there = [&] {
-    std::error_code error;
-    return fs::is_regular_file(blob, error) && fs::file_size(blob, error) == static_cast<uintmax_t>(file.size);
-  };
-  if (!there()) {
-    const Result<Descriptor> lock = to.cache.lock(file.digest);  // until the file is there
-    if (!lock.is_ok()) return lock.status();
-    if (!there()) {
-      std::error_code error;
-      fs::create_directories(blob.parent_path(), error);
-      if (error) return write_error(blob.parent_path(), error.value());
-      const fs::path part_path = blob.string() + ".incomplete";
-      PartFile part(part_path, file);
-      SITU_RETURN_IF_ERROR(part.open_part());
-      to.progress(part.have());
-      for (int tried = 0;; ++tried) {
-        SITU_RETURN_IF_ERROR(fill(to, path, file, part));
-        if (part.is_right()) break;
-        to.progress(-part.have());
-        SITU_RETURN_IF_ERROR(part.restart());
-        unlink(part_path.c_str());
-        if (tried == 1)
-          return Status::error(to.name.repository + ": " + path + ": twice the hub sent other bytes than its digest " +
-                               file.digest + " says; they are removed");
-        SITU_RETURN_IF_ERROR(part.open_part());
-      }
-      if (rename(part_path.c_str(), blob.c_str()) != 0) return write_error(blob, errno);
-    } else {
-      to.progress(file.size);
-    }
-  } else {
+  const Result<Descriptor> lock = to.cache.lock(file.digest);  // until the link is there
+  if (!lock.is_ok()) return lock.status();
+  std::error_code error;
+  if (fs::is_regular_file(blob, error) && fs::file_size(blob, error) == static_cast<uintmax_t>(file.size)) {
     to.progress(file.size);
+    return to.cache.link(to.commit, path, file.digest);
   }
+  fs::create_directories(blob.parent_path(), error);
+  if (error) return write_error(blob.parent_path(), error.value());
+  const fs::path part_path = blob.string() + ".incomplete";
+  PartFile part(part_path, file);
+  SITU_RETURN_IF_ERROR(part.open_part());
+  to.progress(part.have());
+  for (int tried = 0;; ++tried) {
+    SITU_RETURN_IF_ERROR(fill(to, path, file, part));
+    if (part.is_right()) break;
+    to.progress(-part.have());
+    SITU_RETURN_IF_ERROR(part.restart());
+    unlink(part_path.c_str());
+    if (tried == 1)
+      return Status::error(to.name.repository + ": " + path + ": twice the hub sent other bytes than its digest " +
+                           file.digest + " says; they are removed");
+    SITU_RETURN_IF_ERROR(part.open_part());
+  }
+  if (rename(part_path.c_str(), blob.c_str()) != 0) return write_error(blob, errno);
   return to.cache.link(to.commit, path, file.digest);
 }
 

@@ -6,12 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <fstream>
 #include <set>
 
 #include "base/descriptor.h"
 #include "hub/cache.h"
+#include "hub/pulled.h"
 #include "pipelines/model_folder_choice.h"
 #include "pipelines/remove_packs.h"
 
@@ -21,21 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kModels = "models--";
-
-// $XDG_STATE_HOME/situ/pulled, a folder a line; "": there is no home.
-fs::path pulled_file() {
-  for (const auto& [name, below] :
-       {std::pair<const char*, const char*>{"XDG_STATE_HOME", "situ/pulled"}, {"HOME", ".local/state/situ/pulled"}})
-    if (const char* value = std::getenv(name); value != nullptr && value[0] == '/') return fs::path(value) / below;
-  return {};
-}
-
-std::set<std::string> pulled_folders() {
-  std::set<std::string> all;
-  std::ifstream in(pulled_file());
-  for (std::string line; std::getline(in, line);) all.insert(line);
-  return all;
-}
 
 std::string name_of_folder(const fs::path& folder) {
   std::string name = folder.filename().string().substr(kModels.size());
@@ -78,18 +63,6 @@ int64_t bytes_of_files(const std::set<fs::path>& files) {
   return bytes;
 }
 
-// Commits that a file of refs/ names.
-std::set<std::string> named_commits(const fs::path& repository) {
-  std::set<std::string> commits;
-  std::error_code error;
-  for (fs::recursive_directory_iterator it(repository / "refs", error), end; !error && it != end; it.increment(error)) {
-    std::ifstream in(it->path());
-    std::string commit;
-    if (in >> commit) commits.insert(commit);
-  }
-  return commits;
-}
-
 std::string newest_commit(const fs::path& repository) {
   std::string newest;
   fs::file_time_type time;
@@ -105,7 +78,7 @@ std::string newest_commit(const fs::path& repository) {
 }
 
 // The model of a repository; nothing: it has no graph.
-std::optional<CachedModel> model_of(const fs::path& folder, const std::set<std::string>& ours) {
+std::optional<CachedModel> model_of(const fs::path& folder) {
   CachedModel model;
   model.name = name_of_folder(folder);
   const RepositoryCache cache(model.name);
@@ -128,7 +101,7 @@ std::optional<CachedModel> model_of(const fs::path& folder, const std::set<std::
   if (!graphs) return std::nullopt;
   model.path = cache.snapshot(commit);
   model.bytes = bytes_of_files(real_files(folder));
-  model.ours = ours.count(folder.string()) != 0;
+  model.ours = PulledList::has(folder);
   if (const Result<FolderChoice> choice = choose_model(listing, "", {}); choice.is_ok()) {
     model.kind = choice->kind;
     model.variants.push_back(choice->label);
@@ -143,13 +116,34 @@ bool is_gone(const fs::path& path) {
   return !error;
 }
 
+// Removes those of `files` that are in the store of all repositories and that none of them has any more.
+void remove_from_store(std::set<fs::path> files) {
+  std::error_code error;
+  const fs::path cache = fs::weakly_canonical(hub_cache(), error), store = cache / "blobs";
+  std::erase_if(files, [&](const fs::path& f) { return !f.string().starts_with(store.string() + "/"); });
+  if (files.empty()) return;
+  for (fs::directory_iterator it(cache, error), end; !error && it != end; it.increment(error))
+    if (it->path().filename() != "blobs" && it->path().filename() != ".locks")
+      for (const fs::path& used : real_files(it->path())) files.erase(used);
+  if (error) return;
+  remove_packs_of({files.begin(), files.end()});
+  for (const fs::path& file : files) (void)is_gone(file);
+}
+
 Status remove_folder(const fs::path& folder) {
   const std::set<fs::path> files = real_files(folder);
-  remove_packs_of({files.begin(), files.end()});
-  (void)is_gone(folder.parent_path() / ".locks" / folder.filename());
   std::error_code error;
+  const std::string place = fs::weakly_canonical(folder, error).string() + "/";
+  std::vector<fs::path> own;
+  for (const fs::path& file : files)
+    if (file.string().starts_with(place)) own.push_back(file);
+  remove_packs_of(own);
+  (void)is_gone(folder.parent_path() / ".locks" / folder.filename());
   fs::remove_all(folder, error);
-  return error ? Status::error(folder.string() + ": cannot be removed: " + error.message()) : Status::ok();
+  if (error) return Status::error(folder.string() + ": cannot be removed: " + error.message());
+  PulledList::forget(folder);
+  remove_from_store(files);
+  return Status::ok();
 }
 
 // Whether somebody fetches into this part.
@@ -161,12 +155,14 @@ bool is_fetched(const fs::path& repository, const std::string& digest) {
 
 // Parts of downloads; commits without a name; blobs that no snapshot has any more.
 void prune_repository(const fs::path& repository) {
-  const std::set<std::string> named = named_commits(repository);
+  const std::set<std::string> named = RepositoryCache(name_of_folder(repository)).named_commits();
+  const bool revisions = has_revision(repository);
+  const std::set<fs::path> before = real_files(repository);
   std::error_code error;
   std::vector<fs::path> gone;
   std::set<fs::path> linked;
   for (fs::directory_iterator it(repository / "snapshots", error), end; !error && it != end; it.increment(error)) {
-    if (!named.empty() && named.count(it->path().filename().string()) == 0) {
+    if (revisions && named.count(it->path().filename().string()) == 0) {
       gone.push_back(it->path());
       gone.push_back(repository / "trees" / (it->path().filename().string() + ".json"));
       continue;
@@ -184,6 +180,7 @@ void prune_repository(const fs::path& repository) {
       gone.push_back(it->path());
   remove_packs_of(gone);
   for (const fs::path& path : gone) (void)is_gone(path);
+  remove_from_store(before);
 }
 
 // When a model's largest file was read or written last: others are read by listings too.
@@ -202,41 +199,37 @@ int64_t last_use(const fs::path& repository) {
 
 std::vector<CachedModel> cached_models() {
   std::vector<CachedModel> models;
-  const std::set<std::string> ours = pulled_folders();
   for (const fs::path& folder : repositories())
-    if (std::optional<CachedModel> model = model_of(folder, ours)) models.push_back(std::move(*model));
+    if (std::optional<CachedModel> model = model_of(folder)) models.push_back(std::move(*model));
   return models;
 }
 
-void remember_pulled(const fs::path& repository) {
-  const fs::path file = pulled_file();
-  std::error_code error;
-  if (file.empty() || fs::exists(repository, error) || pulled_folders().count(repository.string()) != 0) return;
-  fs::create_directories(file.parent_path(), error);
-  const Descriptor out(open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  const std::string line = repository.string() + "\n";
-  if (out.number() >= 0) (void)!write(out.number(), line.data(), line.size());
-}
-
 Status remove_model(const std::string& repository, bool force) {
-  const fs::path folder = RepositoryCache(repository).folder();
+  const RepositoryCache cache(repository);
+  const fs::path folder = cache.folder();
   std::error_code none;
   if (!fs::is_directory(folder, none) || fs::is_symlink(folder, none))
     return Status::error(Code::kInvalidArgument, repository + ": is not in " + hub_cache().string());
-  if (!force && pulled_folders().count(folder.string()) == 0)
+  if (!force && !PulledList::has(folder))
     return Status::error(Code::kInvalidArgument,
                          repository + ": was fetched by another program; --force removes it all the same");
+  const Result<Descriptor> lock = cache.lock_for_removing();
+  if (!lock.is_ok()) return Status::error(lock.status().message());
   return remove_folder(folder);
 }
 
 Result<Pruned> prune_cache(std::optional<int64_t> to, bool force) {
-  const std::set<std::string> ours = pulled_folders();
   std::vector<fs::path> folders = repositories();
-  std::erase_if(folders, [&](const fs::path& f) { return !force && ours.count(f.string()) == 0; });
+  std::erase_if(folders, [&](const fs::path& f) { return !force && !PulledList::has(f); });
   Pruned pruned;
   int64_t before = 0, now = 0;
   std::vector<std::pair<int64_t, fs::path>> used;
+  std::vector<Descriptor> locks;  // until the end
   for (const fs::path& folder : folders) {
+    Result<Descriptor> lock = RepositoryCache(name_of_folder(folder)).lock_for_removing();
+    if (!lock.is_ok() && lock.status().code() != Code::kNotFound) return lock.status();
+    if (!lock.is_ok()) continue;
+    locks.push_back(std::move(*lock));
     before += bytes_of_files(real_files(folder));
     used.emplace_back(last_use(folder), folder);  // before anything of it is read
     prune_repository(folder);

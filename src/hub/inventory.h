@@ -22,11 +22,8 @@ struct CachedModel {
 // Repositories with a graph, by name.
 std::vector<CachedModel> cached_models();
 
-// Notes that situ pulls a repository that is not in the cache yet. What cannot be noted is not ours.
-void remember_pulled(const std::filesystem::path& repository);
-
-// Removes a repository, its locks and packs of its weights. `force`: what others fetched, too. Errors: it is not in the
-// cache, or not ours.
+// Removes a repository, its locks, packs of its weights, and what it alone has of the store that all repositories
+// share. `force`: what others fetched, too. Errors: it is not in the cache, or not ours; kInternal: it is fetched.
 Status remove_model(const std::string& repository, bool force);
 
 struct Pruned {
@@ -34,7 +31,8 @@ struct Pruned {
   std::vector<std::string> models;  // that are gone as a whole
 };
 // Removes parts of downloads, and commits that no revision names any more; with `to`, then whole models, those that
-// were not used longest first, until the rest takes at most so many bytes. `force`: of what others fetched, too.
+// were not used longest first, until the rest takes at most so many bytes. `force`: of what others fetched, too. What
+// a pull works on is left alone.
 Result<Pruned> prune_cache(std::optional<int64_t> to, bool force);
 
 }  // namespace situ::hub

@@ -77,6 +77,8 @@ Status take_entry(const std::string& repository, const HubJson& entry, HubFiles*
 Status check_status(const HubClient& client, const ModelName& name, const HubAnswer& answer, const std::string& path) {
   const int status = answer.status();
   if (status == 200 || status == 206 || (status >= 300 && status < 400)) return Status::ok();
+  if (const std::string from = origin_of(answer.url()); from != origin_of(client.endpoint()))
+    return one_line(Status::error(name.repository + ": " + path + ": " + from + " answers " + std::to_string(status)));
   const std::string code = answer.header("x-error-code"), page = client.endpoint() + "/" + name.repository;
   const auto refuse = [&](const std::string& why) {
     return one_line(Status::error(Code::kInvalidArgument, name.repository + ": " + why));

@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/assign.h"
 #include "hub/fetch.h"
 #include "hub/inventory.h"
+#include "hub/needed.h"
+#include "hub/pulled.h"
+#include "hub/view.h"
 #include "onnx/external_names.h"
 #include "pipelines/model_folder_choice.h"
 #include "situ/tools.h"
@@ -21,30 +23,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMostText = 8 << 20;  // of a config.json, which is read before anything is chosen
+constexpr int64_t kMostText = 8 << 20;    // of a config.json, which is read before anything is chosen
+constexpr int64_t kMostGraph = 32 << 20;  // of a graph that is read before the notice, for the names of its data
 constexpr size_t kMostConfigs = 256;
-
-bool has_ending(const std::string& path, std::initializer_list<const char*> endings) {
-  return std::any_of(endings.begin(), endings.end(), [&](const char* e) { return path.ends_with(e); });
-}
-
-// Code, and what may hold code.
-bool is_never_fetched(const std::string& path) {
-  return has_ending(path, {".bin", ".pt", ".pth", ".pkl", ".py", ".safetensors"});
-}
-
-std::string parent_of(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "" : path.substr(0, slash);
-}
-
-std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
-
-// What is read before the choice.
-bool is_configuration(const std::string& path) {
-  const std::string name = name_of(path);
-  return name == "genai_config.json" || path == "config.json" || path == "modules.json" || path == "onnx/config.json";
-}
 
 std::string amount(int64_t bytes) {
   const char* units[] = {"B", "kB", "MB", "GB", "TB"};
@@ -64,42 +45,72 @@ class Puller {
   Result<Pulled> run() {
     if (!name_.variant.empty() && !options_.variants.empty())
       return Status::error(Code::kInvalidArgument, typed_ + ": the name and --variant both say which precision to run");
-    if (!options_.ask || options_.offline) {
-      Result<Pulled> here = from_cache();
-      if (here.is_ok() || options_.offline) return here;
-    }
-    SITU_TAKE(client, HubClient::create());
-    return from_hub(client);
+    const std::string known = cache_.commit_of(name_.revision);
+    if (options_.ask && !options_.offline) return from_hub("");
+    Result<Pulled> here = from_cache(known);
+    if (here.is_ok() && knows_files()) return here;
+    if (options_.offline) return with_what_is_there(here, known, here.status());
+    const Result<Pulled> asked = from_hub(known);
+    const bool outside = asked.status().code() == Code::kInternal || asked.status().code() == Code::kNoRoom;
+    if (asked.is_ok() || asked.status().code() == Code::kInterrupted || (listed_ && !outside)) return asked;
+    return with_what_is_there(here, known, asked.status());
   }
 
  private:
   // -- what is here already
 
-  Result<Pulled> from_cache() {
-    commit_ = cache_.commit_of(name_.revision);
+  // Whether it is known which files the commit has: by its list, or since all were fetched, and not some by their
+  // names.
+  bool knows_files() const {
+    return cache_.read_tree(commit_).has_value() || cache_.has(commit_, ".gitattributes", -1);
+  }
+
+  // Behind a hub that says nothing, or may not be asked: what the cache has, or an older commit, with a line that says
+  // so. Else the error.
+  Result<Pulled> with_what_is_there(const Result<Pulled>& here, const std::string& known, const Status& error) {
+    const auto note = [&](const std::string& text) {
+      const std::string why = options_.offline ? "nothing may be asked (offline)" : error.message();
+      if (options_.note) options_.note(name_.repository + ": " + text + "; " + why);
+    };
+    if (here.is_ok()) {
+      commit_ = known;
+      if (!knows_files()) note("runs with what is in the cache, which may not be all of it: " + here->path);
+      return here;
+    }
+    if (known.empty() || name_.revision != "main" || error.code() != Code::kInternal) return error;
+    for (const std::string& older : cache_.commits_without_name()) {
+      const Result<Pulled> there = from_cache(older);
+      if (!there.is_ok() || !knows_files()) continue;
+      note("runs with the older commit " + older + ", since " + known + " is not in the cache as a whole");
+      return there;
+    }
+    return error;
+  }
+
+  Result<Pulled> from_cache(const std::string& commit) {
+    commit_ = commit;
     std::error_code none;
     if (commit_.empty() || !fs::is_directory(cache_.snapshot(commit_), none))
       return Status::error(typed_ + ": is not in " + hub_cache().string() + ", and nothing may be asked (offline)");
     std::optional<HubFiles> tree = cache_.read_tree(commit_);
-    const bool whole = tree.has_value();
-    files_ = whole ? std::move(*tree) : cache_.walk(commit_);
+    files_ = tree ? std::move(*tree) : cache_.walk(commit_);
     FolderListing listing = listed();
     for (const auto& [path, file] : files_)
       if (is_configuration(path) && !cache_.has(commit_, path, file.size)) return missing({path}, {});
     SITU_RETURN_IF_ERROR(read_configurations(&listing));
     if (!options_.files.empty()) return globbed(listing, nullptr);
     SITU_TAKE(choice, choose_model(listing, name_.variant, options_.variants));
+    std::set<std::string> paths = needed_files(listing, choice);
     std::vector<std::string> lacking;
-    for (const std::string& path : needed(listing, choice))
+    for (const std::string& path : paths)
       if (!has_ending(path, {".txt"}) && !cache_.has(commit_, path, files_[path].size)) lacking.push_back(path);
     if (!lacking.empty()) return missing(lacking, choice);
-    for (const std::string& graph : choice.graphs) {
-      SITU_TAKE(names, external_names(cache_.snapshot(commit_) / graph));
-      for (const std::string& name : names)
-        if (const std::string path = beside(graph, name); !cache_.has(commit_, path, -1)) lacking.push_back(path);
-    }
+    SITU_RETURN_IF_ERROR(add_named(choice, &paths));
+    for (const std::string& path : paths)
+      if (!has_ending(path, {".txt"}) && !cache_.has(commit_, path, -1)) lacking.push_back(path);
     if (!lacking.empty()) return missing(lacking, choice);
-    return pulled(choice);
+    std::erase_if(paths, [&](const std::string& path) { return !cache_.has(commit_, path, -1); });
+    return folder_of_choice(cache_, commit_, choice, paths, options_.ask);
   }
 
   Status missing(const std::vector<std::string>& lacking, const FolderChoice& choice) const {
@@ -112,41 +123,95 @@ class Puller {
                          " is not in " + hub_cache().string() + ", and nothing may be asked (offline)" + have);
   }
 
+  // The files that graphs, which are here, name as their data.
+  Status add_named(const FolderChoice& choice, std::set<std::string>* paths) const {
+    for (const std::string& graph : choice.graphs) {
+      if (!cache_.has(commit_, graph, -1)) continue;
+      SITU_TAKE(names, external_names(cache_.snapshot(commit_) / graph));
+      for (const std::string& name : names) paths->insert(beside(graph, name));
+    }
+    return Status::ok();
+  }
+
   // -- what the hub has
 
-  Result<Pulled> from_hub(const HubClient& client) {
-    SITU_TAKE(commit, ask_commit(client, name_));
-    commit_ = commit;
+  // `known`: the commit, if no newer one is asked for.
+  Result<Pulled> from_hub(const std::string& known) {
+    SITU_TAKE(client, HubClient::create());
+    commit_ = known;
+    if (commit_.empty()) SITU_RETURN_IF_ERROR(assign(&commit_, ask_commit(client, name_)));
     std::optional<HubFiles> tree = cache_.read_tree(commit_);
-    if (!tree) {
+    const bool asked = !tree.has_value();
+    if (asked) {
       SITU_TAKE(files, ask_files(client, name_, commit_));
       tree = std::move(files);
       SITU_RETURN_IF_ERROR(check_names(*tree));
-      remember_pulled(cache_.folder());
-      if (!tree->empty()) SITU_RETURN_IF_ERROR(cache_.write_tree(commit_, *tree));
     }
+    listed_ = true;
     files_ = std::move(*tree);
+    PulledList::begin(cache_.folder());
+    const Result<Pulled> pulled = [&]() -> Result<Pulled> {
+      const Result<Descriptor> lock = cache_.lock_for_fetching();  // a cache that cannot be written has none
+      if (asked && !files_.empty()) SITU_RETURN_IF_ERROR(cache_.write_tree(commit_, files_));
+      return fetched(client);
+    }();
+    if (!pulled.is_ok()) give_up(pulled.status());
+    return pulled;
+  }
+
+  Result<Pulled> fetched(const HubClient& client) {
     FolderListing listing = listed();
     if (!options_.files.empty()) return globbed(listing, &client);
-    std::vector<std::string> configurations;
+    std::set<std::string> configurations;
     for (const auto& [path, file] : files_)
       if (is_configuration(path) && file.size <= kMostText && configurations.size() < kMostConfigs)
-        configurations.push_back(path);
+        configurations.insert(path);
     SITU_RETURN_IF_ERROR(fetch(client, configurations));
     SITU_RETURN_IF_ERROR(read_configurations(&listing));
     SITU_TAKE(choice, choose_model(listing, name_.variant, options_.variants));
-    const std::vector<std::string> paths = needed(listing, choice);
-    note(choice, paths);
+    std::set<std::string> paths = needed_files(listing, choice);
+    const bool whole = lacks(paths) == 0;
+    if (!whole && may_name_more(listing, choice, paths)) SITU_RETURN_IF_ERROR(fetch(client, small_graphs(choice)));
+    const auto add_data = [&] {
+      const Status added = add_named(choice, &paths);
+      std::erase_if(paths, [&](const std::string& path) { return files_.count(path) == 0; });
+      return added;
+    };
+    SITU_RETURN_IF_ERROR(add_data());
+    if (!whole || lacks(paths) > 0) note(choice, paths);
     SITU_RETURN_IF_ERROR(fetch(client, paths));
-    std::vector<std::string> more;
-    for (const std::string& graph : choice.graphs) {
-      SITU_TAKE(names, external_names(cache_.snapshot(commit_) / graph));
-      for (const std::string& name : names)
-        if (const std::string path = beside(graph, name); files_.count(path) != 0) more.push_back(path);
-    }
-    SITU_RETURN_IF_ERROR(fetch(client, more));
-    SITU_RETURN_IF_ERROR(cache_.write_ref(name_.revision, commit_));
-    return pulled(choice);
+    SITU_RETURN_IF_ERROR(add_data());  // of graphs that were not here before
+    SITU_RETURN_IF_ERROR(fetch(client, paths));
+    SITU_RETURN_IF_ERROR(write_down(paths));
+    return folder_of_choice(cache_, commit_, choice, paths, options_.ask);
+  }
+
+  // Graphs that are small enough to be read before anything is said of the whole.
+  std::set<std::string> small_graphs(const FolderChoice& choice) {
+    std::set<std::string> small;
+    for (const std::string& graph : choice.graphs)
+      if (files_[graph].size <= kMostGraph) small.insert(graph);
+    return small;
+  }
+
+  // The revision, once all is there.
+  Status write_down(const std::set<std::string>& paths) const {
+    for (const std::string& path : paths)
+      if (!cache_.has(commit_, path, files_.at(path).size))
+        return Status::error(typed_ + ": " + (cache_.snapshot(commit_) / path).string() +
+                             " is gone, which was there while the rest was fetched");
+    PulledList::end(cache_.folder());
+    if (name_.revision == commit_) cache_.pin(commit_);
+    return cache_.write_ref(name_.revision, commit_);
+  }
+
+  // A name that is refused leaves nothing where nothing was; what may be fetched by another call stays.
+  void give_up(const Status& why) const {
+    if (why.code() == Code::kInternal || why.code() == Code::kNoRoom || why.code() == Code::kInterrupted) return;
+    if (!PulledList::has_begun(cache_.folder()) || has_revision(cache_.folder())) return;
+    std::error_code none;
+    if (remove_model(name_.repository, false).is_ok() || !fs::exists(cache_.folder(), none))
+      PulledList::forget(cache_.folder());
   }
 
   // Two paths of which one is a folder for the other cannot both be.
@@ -159,11 +224,16 @@ class Puller {
     return Status::ok();
   }
 
+  int64_t lacks(const std::set<std::string>& paths) {
+    return std::count_if(paths.begin(), paths.end(),
+                         [&](const std::string& path) { return !cache_.has(commit_, path, files_[path].size); });
+  }
+
   // What is not there yet of `paths`: digests first, before anything is written.
-  Status fetch(const HubClient& client, const std::vector<std::string>& paths) {
+  Status fetch(const HubClient& client, const std::set<std::string>& paths) {
     std::vector<std::string> lacking;
     int64_t bytes = 0;
-    for (const std::string& path : std::set<std::string>(paths.begin(), paths.end())) {
+    for (const std::string& path : paths) {
       if (cache_.has(commit_, path, files_[path].size)) continue;
       lacking.push_back(path);
       std::error_code none;
@@ -218,37 +288,11 @@ class Puller {
     return Status::ok();
   }
 
-  // The graphs with their data, and what stands beside: configuration, tokenizer, template.
-  std::vector<std::string> needed(const FolderListing& listing, const FolderChoice& choice) const {
-    std::set<std::string> paths, folders{"", choice.folder};
-    for (const std::string& graph : choice.graphs) {
-      folders.insert(parent_of(graph));
-      for (const ListedFile* f : graph_with_data(listing, graph))
-        if (!is_never_fetched(f->path) || f->path == graph) paths.insert(f->path);
-    }
-    if (const auto modules = listing.texts.find("modules.json"); modules != listing.texts.end())
-      for (const auto& module : nlohmann::json::parse(modules->second, nullptr, false))
-        if (module.is_object() && module.contains("path") && module["path"].is_string())
-          folders.insert(module["path"].get<std::string>());
-    for (const ListedFile& f : listing.files)
-      if (folders.count(parent_of(f.path)) != 0 && has_ending(f.path, {".json", ".jinja", ".txt", ".model", ".spm"}))
-        paths.insert(f.path);
-    return {paths.begin(), paths.end()};
-  }
-
-  // A file that a graph names, which may leave its folder: then it is none of the listing.
-  static std::string beside(const std::string& graph, const std::string& name) {
-    return (fs::path(parent_of(graph)) / name).lexically_normal().generic_string();
-  }
-
   // "ORG/REPO: q4, 3 files, 912 MB (others: fp16 1.9 GB, fp32 3.8 GB; :VARIANT chooses)"
-  void note(const FolderChoice& choice, const std::vector<std::string>& paths) {
-    int64_t bytes = 0, lacking = 0;
-    for (const std::string& path : paths) {
-      bytes += files_[path].size;
-      lacking += cache_.has(commit_, path, files_[path].size) ? 0 : 1;
-    }
-    if (lacking == 0 || !options_.note) return;
+  void note(const FolderChoice& choice, const std::set<std::string>& paths) {
+    if (!options_.note) return;
+    int64_t bytes = 0;
+    for (const std::string& path : paths) bytes += files_[path].size;
     std::string text = name_.repository + ": " + (choice.label.empty() ? "" : choice.label + ", ") +
                        std::to_string(paths.size()) + (paths.size() == 1 ? " file, " : " files, ") + amount(bytes);
     std::string others;
@@ -259,29 +303,23 @@ class Puller {
 
   // --file: what the patterns say, and nothing else.
   Result<Pulled> globbed(const FolderListing& listing, const HubClient* client) {
-    std::vector<std::string> paths;
+    std::set<std::string> paths;
     for (const ListedFile& f : listing.files) {
       const auto matches = [&](const std::string& p) { return fnmatch(p.c_str(), f.path.c_str(), 0) == 0; };
       if (!is_never_fetched(f.path) && std::any_of(options_.files.begin(), options_.files.end(), matches))
-        paths.push_back(f.path);
+        paths.insert(f.path);
     }
     if (paths.empty())
       return Status::error(Code::kInvalidArgument,
                            name_.repository + ": --file " + options_.files[0] + " is none of its files");
     if (client != nullptr) {
-      note({}, paths);
+      if (lacks(paths) > 0) note({}, paths);
       SITU_RETURN_IF_ERROR(fetch(*client, paths));
-      SITU_RETURN_IF_ERROR(cache_.write_ref(name_.revision, commit_));
+      SITU_RETURN_IF_ERROR(write_down(paths));
     }
     for (const std::string& path : paths)
       if (!cache_.has(commit_, path, files_[path].size)) return missing({path}, {});
     return Pulled{cache_.snapshot(commit_).string(), {}};
-  }
-
-  Pulled pulled(const FolderChoice& choice) const {
-    const fs::path folder = cache_.snapshot(commit_);
-    if (!choice.file.empty()) return {(folder / choice.file).string(), {}};
-    return {(choice.folder.empty() ? folder : folder / choice.folder).string(), choice.variants};
   }
 
   const ModelName name_;
@@ -290,6 +328,7 @@ class Puller {
   const RepositoryCache cache_;
   std::string commit_;
   HubFiles files_;
+  bool listed_ = false;  // the files of the commit are known
 };
 
 bool is_offline(const PullOptions& options) {

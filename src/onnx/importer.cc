@@ -93,6 +93,7 @@ Result<ImportedModel> import_onnx(const std::filesystem::path& path, Status* cha
     return read_model(path, changed);
   } catch (const onnx::ImportError& e) {
     const Status error = Status::error(e.code(), one_line(name + e.message()));
+    if (e.code() == Code::kNoRoom) return error;  // of the machine, not of the model
     return e.reasons().empty() ? error.or_reason(Reason::Kind::kFile) : error.because(e.reasons());
   } catch (const std::bad_alloc&) {
     return Status::error(Code::kNoRoom, one_line(name + "not enough memory"));

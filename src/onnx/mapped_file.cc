@@ -29,7 +29,7 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::filesystem
     if (p == MAP_FAILED) {
       const int error = errno;
       ::close(fd);
-      return Status::error(Code::kBadFile,
+      return Status::error(error == ENOMEM ? Code::kNoRoom : Code::kBadFile,
                            "its " + std::to_string(info.st_size) + " bytes cannot be mapped: " + std::strerror(error));
     }
     file->data = static_cast<const std::byte*>(p);

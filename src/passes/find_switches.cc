@@ -310,11 +310,14 @@ class Finder {
     for (const int64_t t : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{5}, int64_t{17}, turn / 3, turn / 2, turn - 2})
       if (t >= 0 && t <= turn - 2 && (!first || t < kSquare)) tokens.insert(t);
     const TellingSteps telling = telling_steps(graph_, lengths_, read, context_.phase, turn - 1, Judged::kCompared);
-    if (!telling.told) return true;
+    const bool by_row = !telling.told && changes_by_row(read);
+    if (!telling.told && !by_row) return true;
     for (const auto& [count, past] : telling.steps)
       if (!first || count < kSquare) tokens.insert(count + past - 1);
-    return std::any_of(tokens.begin(), tokens.end(), [&](int64_t t) {
-      const auto step = first ? std::pair(t + 1, int64_t{0}) : std::pair(int64_t{1}, t);
+    std::vector<std::pair<int64_t, int64_t>> steps;
+    for (const int64_t t : tokens) steps.push_back(first ? std::pair(t + 1, int64_t{0}) : std::pair(int64_t{1}, t));
+    if (by_row) steps.emplace_back(turn - 1, 0);
+    return std::any_of(steps.begin(), steps.end(), [&](const std::pair<int64_t, int64_t>& step) {
       const auto at = [&](int64_t length) {
         return prober.evaluate(read, answers_at(length), step.first, step.second);
       };
@@ -324,6 +327,13 @@ class Finder {
         if (!same_entries((*shorter)[i], (*longer)[i])) return true;
       return false;
     });
+  }
+
+  // Numbers of a token each, not of tokens and keys: a step of all tokens shows every one of them.
+  bool changes_by_row(const std::vector<ValueId>& read) const {
+    return context_.phase != Phase::kDecode && std::all_of(read.begin(), read.end(), [&](ValueId v) {
+             return token_axes(graph_.values[v].info.shape) < 2;
+           });
   }
 
   // Of a sequence that will have `length` tokens.

@@ -73,7 +73,8 @@ Result<Tensor> PackStore::allocate(int64_t bytes) {
   if (used_ + rounded > region_bytes_) {
     const int64_t wanted = std::max(kRegionBytes, rounded);
     std::shared_ptr<std::byte> region = map_weights(wanted);
-    if (!region) return Status::error("cannot reserve " + std::to_string(wanted) + " bytes for packed weights");
+    if (!region)
+      return Status::error(Code::kNoRoom, "cannot reserve " + std::to_string(wanted) + " bytes for packed weights");
     region_ = std::move(region);
     region_bytes_ = wanted;
     used_ = 0;

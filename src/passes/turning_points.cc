@@ -6,6 +6,11 @@
 #include <set>
 
 namespace situ {
+
+int64_t token_axes(const Shape& s) {
+  return std::count_if(s.begin(), s.end(), [](const Dim& d) { return d.depends_on(kSymS) || d.depends_on(kSymP); });
+}
+
 namespace {
 
 constexpr int64_t kFewNumbers = 16;  // a constant of more is a table
@@ -79,11 +84,8 @@ constexpr int64_t kShortSteps = 4;     // tokens of steps that are looked at wha
 constexpr int64_t kSquare = 256;       // tokens of the longest step that is looked at whatever the rule
 constexpr int64_t kEveryToken = 4096;  // contexts of which every step of one token may be looked at
 constexpr size_t kMostTellingPoints = 128;
+constexpr int64_t kFarKeys = 1 << 20;  // a single query of 2^24 keys took 1 s and 1 GB for each mask
 constexpr int64_t kMostSingleElements = int64_t{1} << 28;  // keys of all single queries together
-
-int64_t token_axes(const Shape& s) {
-  return std::count_if(s.begin(), s.end(), [](const Dim& d) { return d.depends_on(kSymS) || d.depends_on(kSymP); });
-}
 
 // `part` is what `whole` has for the new tokens from `past` on and the keys up to them.
 bool part_agrees(const Shape& shape, const Tensor& part, const std::vector<double>& whole,
@@ -436,12 +438,17 @@ TellingSteps telling_steps(const Graph& graph, const Prober& prober, const std::
   };
   short_steps(std::min(context, context <= kFewTokens ? kFewTokens : kShortSteps));
   if (context <= kFewTokens) return answer(true);
-  add(1, context - 1);
-  add(2, context - 2);
   int64_t longest = std::min(context, kSquare);
   while (longest * longest > most_elements) longest /= 2;
   add(longest, 0);
   const TurningPoints points = turning_points(graph, prober, rules, judged);
+  // Behind its last number a plain rule is the same: contexts without an end are looked at that far.
+  const int64_t least = points.at.empty() ? 0 : points.at.back() + 4;
+  const auto end = [&](int64_t far) {
+    return points.plain && !points.anywhere ? std::min(context, std::max(far, least)) : context;
+  };
+  add(1, end(kFarKeys) - 1);
+  add(2, end(most_elements / 2) - 2);
   // One token after the other is all that there is.
   if (phase == Phase::kDecode && !(points.plain && !points.anywhere) && context <= kEveryToken) {
     for (int64_t past = 0; past < context; ++past) add(1, past);

@@ -18,6 +18,9 @@ struct TurningPoints {
   std::vector<ValueId> conditions;  // bools of a step, of a token or of a key
 };
 
+// Axes of tokens and of keys.
+int64_t token_axes(const Shape& shape);
+
 // How the numbers that are looked at are judged: by what they are, or by being equal to others that are computed alike.
 // Then whatever is computed element by element is plain: equal numbers stay equal.
 enum class Judged { kByValue, kCompared };

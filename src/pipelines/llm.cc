@@ -334,7 +334,9 @@ Result<std::vector<Model::Logits>> Model::Impl::step_sessions(std::span<const Mo
     std::vector<SessionStep::Part> good;
     std::vector<size_t> number;  // of each, among all
     for (size_t i = 0; i < feeds.size(); ++i) {
-      const Status status = check_session(feeds, i);
+      Status status = check_session(feeds, i);
+      if (status.is_ok())
+        status = check(feeds[i].tokens, impl_of(*feeds[i].session).strand().length()).with_context(file);
       rows.push_back(status.is_ok() ? Model::Logits(std::span<const float>()) : Model::Logits(status));
       if (!status.is_ok()) continue;
       good.push_back({&impl_of(*feeds[i].session).strand(), feeds[i].tokens});

@@ -16,7 +16,7 @@ namespace situ {
 struct Want : Served::Feed {
   bool prompt = false;  // the end of a prompt: a piece from its front may be fed, without logits where they are wanted
                         // of the last token alone
-  size_t branch = 0;  // the decoding's own number for the strand
+  size_t branch = 0;    // the decoding's own number for the strand
 };
 // What the strand is to be fed next of `ids`, of which the first `prompt` are a prompt, the others came one by one, as
 // many of them as a step of the model gives logits of. Logits are wanted after all of these; whoever takes them knows

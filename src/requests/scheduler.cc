@@ -464,9 +464,14 @@ void Scheduler::pick_prompts(Lane& lane, std::vector<Picked>& prompts, int64_t a
   if (cut(p.want, piece + last < all ? piece : all)) add(std::move(p), true);
 }
 
+// Nobody moves the logits of one run that computes both.
+static bool follows(const Want& first, const Want& second) {
+  return first.place ? second.place == first.place + first.wanted * first.strand->served->vocabulary : !second.place;
+}
+
 // What the next step feeds, in groups that are a run of a program each: the tokens of all answers first, then pieces of
-// prompts as far as there is room and time. Logits that have a place of their own are of a run of their own, which
-// computes them there.
+// prompts as far as there is room and time. Logits that have places are of a run of their own, which computes them
+// there, as long as each place is behind the one before.
 std::vector<std::vector<Scheduler::Picked>> Scheduler::pick(Lane& lane) {
   std::vector<Picked> answers, prompts;
   std::vector<std::vector<Picked>> groups;
@@ -477,7 +482,7 @@ std::vector<std::vector<Scheduler::Picked>> Scheduler::pick(Lane& lane) {
     Served& served = *p.want.strand->served;
     const std::pair key(&served, p.want.place != nullptr);
     const auto found = group_of.find(key);
-    if (!alone && found != group_of.end()) {
+    if (!alone && found != group_of.end() && follows(groups[found->second].back().want, p.want)) {
       std::vector<Picked>& group = groups[found->second];
       int64_t rows = p.want.wanted;
       for (const Picked& other : group) rows += other.want.wanted;
