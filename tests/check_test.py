@@ -270,6 +270,36 @@ class RefusedTest(CheckCase):
         self.assertEqual([r[:2] for r in found], [("input", None)] * 2)
         self.assertEqual([r[6] for r in found], [f"input '{n}' has no known meaning" for n in ("mystery", "riddle")])
 
+    def test_weights_of_adapters(self):
+        """One reason for all of them, and what to take instead."""
+        def change(graph):
+            for i, part in enumerate("ABAB"):
+                name = f"layers.{i // 2}.lora_{part}.weight"
+                graph.graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]))
+                add_node(graph, "Mul", name + " node")
+                graph.graph.node[-1].input.append(name)
+        facts = self.check(self.write(change), code=2)
+        self.assertEqual([r["detail"] for r in facts["reasons"]], ["4 inputs are weights of LoRA adapters, which nothing here gives; first 'layers.0.lora_A.weight'"])
+        self.assertIn("merge the adapter into the model before the export", facts["try"][0])
+
+    def test_a_program_of_one_device(self):
+        facts = self.check(self.write(lambda g: add_node(g, "EPContext", "npu", "com.microsoft", source="QNN")), code=2)
+        self.assertEqual([(r["kind"], r["operator"], r["detail"]) for r in facts["reasons"]], [("operator", "EPContext", "compiled for QNN")])
+        self.assertIn("take the export for CPUs", facts["try"][0])
+
+    def test_folders_inside_of_a_folder(self):
+        """The only model below runs; of several each is named; links and hidden folders are left alone."""
+        out = self.folder / "converted"
+        for below, count in (("model", 1), ("cpu/int4", 2)):
+            (out / below).mkdir(parents=True)
+            (out / ".cache").mkdir(exist_ok=True)
+            for place in (out / below, out / ".cache"):
+                onnx.save(self.graph, place / "model.onnx")
+            if not (out / "again").exists():
+                (out / "again").symlink_to(out / "model")
+            facts = self.check(out, code=0 if count == 1 else 2)
+        self.assertEqual([r["detail"] for r in facts["reasons"]], [f"{out}: which of these folders should run? Name one: {out / 'cpu/int4'}, {out / 'model'}"])
+
     def test_steps_of_two_tokens(self):
         def change(graph):
             next(v for v in graph.graph.input if v.name == "input_ids").type.tensor_type.shape.dim[1].dim_value = 2

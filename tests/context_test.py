@@ -15,7 +15,7 @@ from cli_case import Run, main
 from decoder_graphs import END, LEARNED, ROTARY
 from graph_case import GraphCase
 from tiny_exports import MASKED, value
-from tiny_models import CONTEXT, HEAD_SIZE, LAYERS, VOCABULARY
+from tiny_models import CONTEXT, HEAD_SIZE, HEADS, LAYERS, VOCABULARY
 
 LONG = [int(t) for t in np.random.default_rng(5).integers(0, VOCABULARY, CONTEXT + 1)]
 PLACES = 48  # of the caches of a fixed size
@@ -205,6 +205,39 @@ class ContextTest(GraphCase):
             self.assertEqual(len(json.loads(run.out)["output_ids"]), tiny_seq2seq.CONTEXT)
             for options in ((), ("--naive",)):
                 self.refused(Run("run", folder, "--prompt-ids", ",".join(map(str, [*source, 5])), "-n", 1, *options), f"{tiny_seq2seq.CONTEXT}")
+
+    def test_two_ropes_in_one_table(self):
+        """Rows from an offset on hold for longer sequences; genai_config.json alone says so."""
+        short = 24
+        rows = [np.arange(n)[:, None] * base ** (-np.arange(0, HEAD_SIZE, 2) / HEAD_SIZE) for n, base in ((short, 10000.0), (CONTEXT, 3.0))]
+        cos, sin = (f(np.concatenate(rows)) for f in (np.cos, np.sin))
+        def gqa(g, q, k, v, i):
+            pasts, presents = zip(*(g.state(i, part, ["batch_size", g.spec.kv_heads, None, HEAD_SIZE], 2) for part in ("key", "value")))
+            lengths = g.op("Cast", g.op("Sub", g.op("ReduceSum", "attention_mask", g.constant([1]), keepdims=0), g.constant([1])), to=onnx.TensorProto.INT32)
+            return g.op("GroupQueryAttention", q, k, v, *pasts, lengths, g.op("Cast", g.total, to=onnx.TensorProto.INT32), g.f32(cos), g.f32(sin),
+                        domain="com.microsoft", num_heads=HEADS, kv_num_heads=g.spec.kv_heads, do_rotary=1, out=[f"y{i}", *presents])[0]
+        def embedded(offset):
+            def rotary(g, x):
+                long = g.op("Where", g.op("Greater", g.total, g.constant(short)), g.constant(offset), g.constant(0))
+                return g.op("RotaryEmbedding", x, g.op("Add", "position_ids", long), g.f32(cos), g.f32(sin), domain="com.microsoft")
+            return {"rotary": rotary}
+        def folder(name, hooks, offset, key="multiRotaryCacheConcatOffset"):
+            folder = self.folder_of(name, decoder_graphs.Hooked(ROTARY, **hooks).build(), max_position_embeddings=CONTEXT)
+            options = {"provider_options": [{"webgpu": {key: offset}}]}
+            (folder / "genai_config.json").write_text(json.dumps({"model": {"type": "phi3", "decoder": {"filename": "model.onnx", "session_options": options}}}))
+            return folder
+        wanted = self.write("both", ROTARY, embedded(short))
+        path = folder("both by name", {"fused": gqa}, str(short))
+        for prompt, count in ((LONG[:short - 3], 9), (LONG[:5], 3), (LONG[:CONTEXT - 2], 9)):
+            ids = self.generate(wanted, prompt, "--naive", "--context", CONTEXT, "--threads", 1, count=count)["output_ids"]
+            for options in ((), ("--chunk", 5)):
+                self.assertEqual(self.generate(path, prompt, "--threads", 1, *options, count=count)["output_ids"], ids, (len(prompt), options))
+        other = folder("another name", {"fused": gqa}, short, "multi_rotary_cache_concat_offset")
+        self.assertEqual(self.generate(other, LONG[:CONTEXT - 2], "--threads", 1, count=9)["output_ids"], ids)
+        self.refused(Run("run", path, "--prompt-ids", ",".join(map(str, LONG[:CONTEXT + 1])), "-n", 1), f"maximum context length is {CONTEXT} tokens")
+        self.refused(Run("run", folder("elsewhere", embedded(0), short), "--prompt-ids", "1,2"), "RotaryEmbedding", f"from row {short} on")
+        for offset in ("x", "-1", 2.5, [24]):
+            self.refused(Run("run", folder(f"offset {offset}", {"fused": gqa}, offset), "--prompt-ids", "1,2"), "multiRotaryCacheConcatOffset", "should be a number of rows")
 
     def test_what_the_graph_has_lost(self):
         """A window or a long rope of config.json that the graph does not compute: a note, there and by `inspect`."""

@@ -57,7 +57,10 @@ std::string advice_for(const std::string& domain, const std::string& op) {
       {"Sampling", kLoop},
       {"PagedAttention",
        "reads pages that a server deals out: export for CPUs, with GroupQueryAttention and a past of [batch, heads, "
-       "tokens, size] (onnxruntime-genai's builder: -e cpu)"}};
+       "tokens, size] (onnxruntime-genai's builder: -e cpu)"},
+      {"EPContext",
+       "is a program that was compiled for one device, and holds no operators: take the export for CPUs "
+       "(onnxruntime-genai's builder: -e cpu)"}};
   if (domain != "com.microsoft") return "";
   for (const auto& [name, advice] : kAdvice)
     if (op == name) return op + " " + advice;
@@ -93,6 +96,12 @@ struct Refused {
 
 constexpr int64_t kFewScales = 4096;  // that a load looks at
 
+std::string why_missing(const Node& node) {
+  if (op_name_known(node.domain, node.op)) return "known from a newer opset only";
+  const std::string source = node.op == "EPContext" ? node.attr_string("source", "") : "";
+  return source.empty() ? "not supported" : "compiled for " + source;
+}
+
 void resolve_into(Graph& graph, NodesOf nodes, Refused& refused) {
   for (Node& node : graph.nodes) {
     node.def = find_op(node.domain, node.op, node.opset);
@@ -100,10 +109,7 @@ void resolve_into(Graph& graph, NodesOf nodes, Refused& refused) {
       check_known(node, &refused.wrong);
       check_numbers(graph, node, kFewScales, &refused.wrong);
     }
-    if (node.def == nullptr)
-      refused.missing.add(node.reason(Reason::Kind::kOperator, op_name_known(node.domain, node.op)
-                                                                   ? "known from a newer opset only"
-                                                                   : "not supported"));
+    if (node.def == nullptr) refused.missing.add(node.reason(Reason::Kind::kOperator, why_missing(node)));
     for (auto& [name, attribute] : node.attrs) {
       if (attribute.graph) resolve_into(*attribute.graph, nodes, refused);
       if (!is_flag(name) || attribute.kind != Attribute::Kind::kInt || attribute.i == 0 || attribute.i == 1) continue;

@@ -63,7 +63,22 @@ class Binder {
   Status refuse(const std::string& what) const {
     return Status::error(describe(what)).because({{.kind = Reason::Kind::kInput, .op = "", .detail = what}});
   }
+  // Adapters that the host would choose for each call.
+  std::optional<Status> adapters() const {
+    size_t count = 0;
+    std::string first;
+    for (const ValueId v : graph_.inputs)
+      if (const std::string& name = graph_.values[v].name; names_adapter(name) && count++ == 0) first = name;
+    if (count == 0) return std::nullopt;
+    const std::string what = std::to_string(count) + (count == 1 ? " input is a weight" : " inputs are weights") +
+                             " of LoRA adapters, which nothing here gives; first '" + first + "'";
+    const char* advice = "merge the adapter into the model before the export, or export the weights as constants";
+    Reason reason{.kind = Reason::Kind::kInput, .op = "", .detail = what};
+    reason.advice = advice;
+    return Status::error(describe(what + ": " + advice)).because({reason});
+  }
   Status all_refused(const ReasonList& refused) const {
+    if (std::optional<Status> told = adapters()) return *told;
     if (refused.reasons().size() == 1) return refused.status();
     std::string text;
     for (const Reason& r : refused.reasons()) text += (text.empty() ? "" : "; ") + r.detail;

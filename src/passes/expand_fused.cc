@@ -518,6 +518,9 @@ class Expander {
     const Shape x_shape = shape(n.in[0]);
     if (n.attr_int("is_packed_batching", 0) || n.attr_float("scale", 1.0f) != 1.0f)
       return fail(n, "is_packed_batching and scale are not supported");
+    if (const int64_t offset = context_.names.rotary_offset; offset > 0)
+      return fail(n, "genai_config.json says that rotary tables hold another rope from row " + std::to_string(offset) +
+                         " on (multiRotaryCacheConcatOffset), which is known of GroupQueryAttention alone");
     const Shape table = shape(n.in[cos]);
     if (table.empty() || !table.back().is_const()) return fail(n, "cos_cache of unknown width");
     if (const int64_t given = n.attr_int("rotary_embedding_dim", 0); given != 0 && given != 2 * table.back().value())

@@ -26,6 +26,11 @@ bool names_kept_logits(const std::string& name) {
   return p == "numlogitstokeep" || p == "logitstokeep";
 }
 
+bool names_adapter(const std::string& name) {
+  const std::string p = plain_name(name);
+  return p.find("loraa") != p.npos || p.find("lorab") != p.npos;
+}
+
 bool names_mask(const std::string& name) {
   static const std::set<std::string> names{"attentionmask",
                                            "attentionmasks",

@@ -14,5 +14,7 @@ bool names_kept_logits(const std::string& name);
 // A mask of what is attended to. Of any other name it may be of a window, of a segment or of what is global: the host
 // decides what it shows. Whether ones mean "attend to all" in those of these names is seen in check_mask.
 bool names_mask(const std::string& name);
+// A weight of a LoRA adapter: lora_A or lora_B in the name.
+bool names_adapter(const std::string& name);
 
 }  // namespace situ

@@ -1,6 +1,7 @@
 #include "pipelines/model_folder.h"
 
 #include "base/assign.h"
+#include "pipelines/nested_folders.h"
 #include "pipelines/sentence_files.h"
 
 #include <algorithm>
@@ -311,6 +312,11 @@ Result<ModelFolder> open_model_folder(const fs::path& path, const std::vector<st
   if (!fs::exists(path, error))
     return Status::error(Code::kNotFound, "'" + path.string() + "': no such file or folder");
   if (fs::is_directory(path, error)) {
+    if (const std::vector<fs::path> below = nested_folders(path); below.size() == 1)
+      return open_model_folder(below[0], variants);
+    else if (!below.empty())
+      return Status::error(Code::kInvalidArgument,
+                           path.string() + ": which of these folders should run? Name one: " + shown(below));
     m.folder = transformer_folder(path);
     m.graphs = m.modules = path;
     Result<VariantChoice> choice = VariantChoice::parse(variants);
