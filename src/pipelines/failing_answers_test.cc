@@ -187,7 +187,9 @@ TEST(Callbacks, WhatTheyThrowIsOfTheirOwnCall) {
   }
   const Result<Generation> failed = ticket->result(), whole = other->result();
   EXPECT_TRUE(at_once || !failed.is_ok());
-  if (!failed.is_ok()) EXPECT_NE(failed.status().message().find("on_ready threw: mine"), std::string::npos);
+  if (!failed.is_ok()) {
+    EXPECT_NE(failed.status().message().find("on_ready threw: mine"), std::string::npos);
+  }
   ASSERT_TRUE(whole.is_ok());
   EXPECT_EQ(whole->output_ids.size(), 30U);
   EXPECT_TRUE(model.generate(Prompt(Ids{0}), tokens(3), EventCallback()).is_ok());
