@@ -378,7 +378,7 @@ class LinesTest(BatchTest):
         self.refused(Run("batch", self.model, self.folder), "folder")
         self.refused(Run("batch", self.model, source, "-o", source), "input")
         self.refused(Run("batch", self.model, source, "--resume"), "--resume")
-        self.refused(Run("batch", self.model, source, "-o", self.folder / "no" / "such", code=1), "such")
+        self.refused(Run("batch", self.model, source, "-o", self.folder / "no" / "such"), "such", code=1)
         other = self.folder / "other.txt"
         other.write_text("no output\n")
         self.refused(Run("batch", self.model, source, "-o", other, "--resume"), other, "line 1")
