@@ -1,5 +1,5 @@
-// Functions of glibc 2.35 and 2.36 that the archives of GCC 12 ask for. The linker takes these first, and a program that
-// carries the archives runs on glibc 2.34 too.
+// Functions of glibc 2.35 and 2.36 that the archives of GCC 12 ask for. The linker takes these first, and a program
+// that carries the archives runs on glibc 2.34 too.
 #include <dlfcn.h>
 #include <link.h>
 #include <sys/random.h>

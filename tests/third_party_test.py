@@ -27,9 +27,9 @@ class ThirdPartyTest(unittest.TestCase):
             self.assertTrue(texts and all(len(text) > third_party.SHORTEST for _, text in texts), name)
         text = third_party.written(sections)
         for name in ("symphonia 0", "tokenizers 0", "ring 0", "opusic-sys 0", "onig_sys", "Rust's standard library", "nanobind", "CLI11", "libstdc++"):
-            self.assertRegex(text, rf"(?m)^{re.escape(name)}.*: text \d")
-        self.assertRegex(text, r"(?m)^symphonia-core .*\n    Used as published. Its source: https://\S+symphonia")
-        self.assertIn("Mozilla Public License", text)
+            self.assertTrue(re.search(rf"(?m)^{re.escape(name)}.*: text \d", text), name)
+        self.assertTrue(re.search(r"(?mi)^symphonia-core .*\n    Used as published. Its source: https://\S+symphonia", text))
+        self.assertTrue("Mozilla Public License" in text)
         self.assertLessEqual(text.count("Mozilla Public License Version 2.0"), 2, "a text stands there once")
 
     def test_every_library_that_cmake_looks_for_has_an_entry(self):
