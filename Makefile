@@ -10,6 +10,7 @@
 #   make format   formats the C++ files
 #   make python-test  builds the Python package with pip, and tests it
 #   make package  writes a wheel, a Debian package, a tarball and an image into dist/ (on Debian 12); KINDS="tarball deb": these alone
+#   make package-test  installs what dist/ has in systems without a compiler, and asks the demo model there
 #   make bench    measures the demo model, in place and naive
 #   make clean    removes build/ and dist/ (not the private Python and the model: rm -r .venv .models)
 
@@ -73,6 +74,10 @@ package: KINDS :=
 package: build
 	@scripts/install_deps.sh package
 	@scripts/package.sh $(KINDS)
+
+package-test: model
+	@scripts/install_deps.sh package
+	@scripts/package_test.sh $(MODEL)
 
 bench: build model
 	@build/situ bench $(MODEL)

@@ -61,6 +61,7 @@ find_missing() {
     command -v xz >/dev/null || missing="$missing xz-utils"
     command -v dpkg-shlibdeps >/dev/null || missing="$missing dpkg-dev" # for CPack
     command -v buildah >/dev/null || missing="$missing buildah"       # for the image
+    command -v debootstrap >/dev/null || missing="$missing debootstrap" # for systems to test packages in
   fi
   missing=${missing# }
 }
