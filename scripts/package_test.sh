@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 model=$(realpath "$1")
 folder=$PWD/build/package-test
 dist=$PWD/dist
+SITU_CACHE_DIR= && export SITU_CACHE_DIR # no packed weights are saved
 mirror=$(sed -n -E 's/^deb (\[[^]]*\] )?(https?:[^ ]+).*/\2/p; s/^URIs: *([^ ]+).*/\1/p' /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | head -n 1)
 question=(run "$model" "What is the capital of France?" -n 12)
 passed=0
@@ -65,7 +66,7 @@ in_root() {
 
 # The whole of a package in a fresh copy of a root: NAME ROOT COMMANDS, which a shell runs there with the files in /dist.
 try_in() {
-  local name=$1 root=$folder/run log=$folder/$1.log started=$SECONDS code=0
+  local name=$1 root=$folder/run log=$folder/$1-$2.log started=$SECONDS code=0
   rm -rf "$root"
   cp -a "$folder/$2" "$root"
   mkdir -p "$root/dist"
@@ -128,6 +129,31 @@ if [ -e "$image" ]; then
   rm -rf "$folder/store" "$folder/store-run"
 else
   leave_out "the image is not in dist/"
+fi
+# The golden tests of tokenizers, images and speech, on the program and the module of the packages.
+run_tests() {
+  local name=$1 log=$folder/tests.log
+  shift
+  if "$@" >"$log" 2>&1; then
+    passed=$((passed + 1))
+    echo "passed: $name"
+  else
+    failed=$((failed + 1))
+    echo "FAILED: $name: $(tail -n 20 "$log")"
+  fi
+}
+
+mkdir -p "$folder/tarball"
+tar -C "$folder/tarball" --strip-components=1 -xf "$dist/situ-$version-linux-x86_64.tar.xz"
+for test in golden_models_test encoder_decoder_test vision_test speech_test; do
+  run_tests "$test of the tarball's program" .venv/bin/python -B "tests/$test.py" --situ "$folder/tarball/bin/situ"
+done
+wheel=$(wheel_for cp311-cp311)
+if [ -n "$wheel" ] && python3.11 -m venv "$folder/venv" && "$folder/venv/bin/python" -m pip --disable-pip-version-check install --quiet --force-reinstall --no-deps \
+  --only-binary :all: "$wheel" -r tools/requirements.txt; then
+  run_tests "python_test of the wheel" "$folder/venv/bin/python" -B tests/python_test.py --situ "$folder/tarball/bin/situ"
+else
+  leave_out "the tests of the wheel: no wheel for Python 3.11"
 fi
 echo "package_test: $passed passed, $failed failed, $left_out left out"
 [ "$failed" -eq 0 ]

@@ -269,7 +269,7 @@ class InputsTest(PythonTest):
         self.assertEqual((run.returncode, run.stderr), (0, ""))
         self.assertEqual(run.stdout.splitlines()[0], f"situ {situ.__version__}")
         self.assertEqual(run.stdout.count("\n"), 5)
-        run = self.program("check", "/nowhere")
+        run = self.program("run", "/nowhere", "hi")
         self.assertEqual((run.returncode, run.stdout, run.stderr.count("\n")), (2, "", 1))
         self.assertEqual(self.program("nothing").returncode, 2)
 
