@@ -99,14 +99,21 @@ build_beside() {
   builder=$!
 }
 
+# What is built for users has no -Werror: a warning of the compiler is a failed test.
+refuse_warnings() {
+  grep -E '^[^ ]+:[0-9]+:[0-9]+: warning: ' "build/build-$1.log" || return 0
+  failed=$((failed + 1))
+}
+
 wait_for_build() {
   headline "build, preset $1"
   if [ "$building" = "$1" ]; then
     building=
-    wait "$builder" && tail -n 1 "build/build-$1.log" && return
+    wait "$builder" && tail -n 1 "build/build-$1.log" && refuse_warnings "$1" && return
     echo "the build of $1 failed beside the tests; again, for its errors:"
   fi
-  scripts/build.sh "$1"
+  scripts/build.sh "$1" 2>&1 | tee "build/build-$1.log"
+  refuse_warnings "$1"
 }
 
 run_clang() {
