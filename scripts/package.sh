@@ -144,7 +144,7 @@ build_image() {
   container=$(buildah "${store[@]}" from --format docker scratch) &&
     buildah "${store[@]}" copy "$container" "$folder/image/root" / &&
     buildah "${store[@]}" copy --chown 65532:65532 "$container" "$folder/image/data" /data &&
-    buildah "${store[@]}" config --entrypoint '["situ"]' --user 65532:65532 --workingdir /data --volume /data --port 8080 \
+    buildah "${store[@]}" config --entrypoint '["situ"]' --user 65532:65532 --workingdir /data --volume /data --port 8080/tcp \
       --env PATH=/usr/bin --env SITU_CACHE_DIR=/data/cache --env HF_HOME=/data/huggingface \
       --healthcheck 'CMD situ serve --check http://127.0.0.1:8080' --healthcheck-interval 30s --healthcheck-timeout 6s \
       --healthcheck-start-period 10m --healthcheck-retries 3 "$container" &&

@@ -9,7 +9,7 @@ folder=$PWD/build/package-test
 dist=$PWD/dist
 SITU_CACHE_DIR= && export SITU_CACHE_DIR # no packed weights are saved
 mirror=$(sed -n -E 's/^deb (\[[^]]*\] )?(https?:[^ ]+).*/\2/p; s/^URIs: *([^ ]+).*/\1/p' /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | head -n 1)
-question=(run "$model" "What is the capital of France?" -n 12)
+question=(run "$model" "What is the capital of France?" -n 12 --temperature 0)
 passed=0
 failed=0
 left_out=0
@@ -79,6 +79,15 @@ try_in() {
   result "$name in $2, $((SECONDS - started)) s" "$code" "$log"
 }
 
+# The configuration in the archive: what tools show of it lacks the health check.
+image_config() {
+  python3 -c '
+import json, sys, tarfile
+archive = tarfile.open(sys.argv[1])
+name = json.load(archive.extractfile("manifest.json"))[0]["Config"]
+print(json.dumps(json.load(archive.extractfile(name))["config"]))' "$image"
+}
+
 # wheel_for PYTHON_MINOR: the file
 wheel_for() { find "$dist" -name "situ_engine-*-$1-manylinux*.whl" | head -n 1; }
 
@@ -116,12 +125,12 @@ if [ -e "$image" ]; then
     container=$(buildah "${store[@]}" from "docker-archive:$image") && at=$(buildah "${store[@]}" mount "$container")
   } >"$log" 2>&1 || code=$?
   if [ "$code" -eq 0 ]; then
-    config=$(buildah "${store[@]}" inspect --type image "$(buildah "${store[@]}" images -q | head -n 1)")
-    for words in '"situ"' 65532:65532 'SITU_CACHE_DIR=/data/cache' 'HF_HOME=/data/huggingface' 'serve --check'; do
+    config=$(image_config)
+    for words in '"Entrypoint": ["situ"]' '"User": "65532:65532"' 'SITU_CACHE_DIR=/data/cache' 'HF_HOME=/data/huggingface' '"CMD", "situ", "serve", "--check"'; do
       grep -qF -- "$words" <<<"$config" || { echo "its configuration lacks $words" >>"$log" && code=1; }
     done
     bind "$model" "$at/model"
-    chroot --userspec=65532:65532 "$at" /usr/bin/situ run /model "What is the capital of France?" -n 12 >>"$log" 2>&1 || code=$?
+    chroot --userspec=65532:65532 "$at" /usr/bin/situ run /model "${question[@]:2}" >>"$log" 2>&1 || code=$?
     unmount_all
     buildah "${store[@]}" umount "$container" >/dev/null
   fi
