@@ -127,7 +127,7 @@ fill_image() {
   mkdir -p "$into"/{usr/bin,etc/ssl/certs,lib64,tmp,usr/share/doc/situ}
   chmod 1777 "$into/tmp"
   cp "$folder/root/bin/situ" "$into/usr/bin"
-  cp "$folder"/root/share/doc/situ/{LICENSE,THIRD-PARTY.txt} "$into/usr/share/doc/situ"
+  cp "$folder/root/share/doc/situ/"{LICENSE,THIRD-PARTY.txt} "$into/usr/share/doc/situ"
   cp /usr/share/doc/libc6/copyright "$into/usr/share/doc/situ/glibc-copyright"
   ldd "$folder/root/bin/situ" | grep -o '/[^ ]*\.so[^ ]*' | while read -r library; do
     cp -L --parents "$library" "$into"
