@@ -61,6 +61,10 @@ class FilesTest(unittest.TestCase):
         version = re.search(r"project\(situ VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text()).group(1)
         self.assertIn(f"\n## {version}\n", (ROOT / "CHANGELOG.md").read_text())
 
+    def test_the_page_of_the_server_has_the_unit_of_the_package(self):
+        unit = (ROOT / "packaging/deb/situ.service").read_text()
+        self.assertIn(f"```ini\n{unit}```\n", (ROOT / "docs/server.md").read_text())
+
     def test_versions_of_crates_are_exact(self):
         text = (ROOT / "packaging/libraries/Cargo.toml").read_text().partition("[dependencies]")[2]
         self.assertEqual(len(re.findall(r'(?m)^[\w-]+ = "=\d+\.\d+\.\d+"$', text)), 3)
