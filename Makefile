@@ -9,13 +9,15 @@
 #   make mutants  small models that were changed a little, against ONNX Runtime: SECONDS=600, SEED=1
 #   make format   formats the C++ files
 #   make python-test  builds the Python package with pip, and tests it
+#   make package  writes a wheel, a Debian package, a tarball and an image into dist/ (on Debian 12); KINDS="tarball deb": these alone
+#   make package-test  installs what dist/ has in systems without a compiler, and asks the demo model there
 #   make bench    measures the demo model, in place and naive
-#   make clean    removes build/ (not the private Python and the model: rm -r .venv .models)
+#   make clean    removes build/ and dist/ (not the private Python and the model: rm -r .venv .models)
 
 MODEL := .models/smollm2-135m-instruct
 PYTHON := .venv/bin/python
 
-.PHONY: all build model python demo serve test test-all quick fuzz mutants format python-test bench clean install-deps
+.PHONY: all build model python demo serve test test-all quick fuzz mutants format python-test package package-test bench clean install-deps
 
 all: build
 
@@ -68,11 +70,20 @@ format: python
 python-test: install-deps
 	@scripts/python_test.sh
 
+package: KINDS :=
+package: build
+	@scripts/install_deps.sh package
+	@scripts/package.sh $(KINDS)
+
+package-test: model
+	@scripts/install_deps.sh package
+	@scripts/package_test.sh $(MODEL)
+
 bench: build model
 	@build/situ bench $(MODEL)
 
 clean:
-	rm -rf build
+	rm -rf build dist
 
 # The private Python environment, made again when a list of its packages changes.
 python: .venv/installed

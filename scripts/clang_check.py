@@ -67,7 +67,7 @@ def check(entry):
     words = shlex.split(entry["command"])
     out = words.index("-o")
     del words[out:out + 2]
-    done = subprocess.run([*words, "-fsyntax-only"], cwd=entry["directory"], capture_output=True, text=True)
+    done = subprocess.run([*words, "-Werror", "-fsyntax-only"], cwd=entry["directory"], capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr
 
 def main():

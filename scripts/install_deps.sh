@@ -1,6 +1,6 @@
 #!/bin/sh
-# install_deps.sh [checks]: installs what the build, the tests and the demo need and this machine lacks, by apt (Debian 12
-# or newer); with `checks` also the second compiler and a browser.
+# install_deps.sh [checks|package]: installs what the build, the tests and the demo need and this machine lacks, by apt (Debian 12
+# or newer); with `checks` also the second compiler and a browser, with `package` what packages are made with.
 # With everything in place it does nothing and takes about 0.1 s.
 set -u
 cd "$(dirname "$0")/.." || exit 1
@@ -56,6 +56,13 @@ find_missing() {
   [ "$wanted" != checks ] || scripts/clang_check.py --find-sanitizing >/dev/null 2>&1 || missing="$missing clang-16 libclang-rt-16-dev lld-16"
   [ "$wanted" != checks ] || command -v curl >/dev/null || missing="$missing curl" # for the examples of README.md
   [ "$wanted" != checks ] || command -v chromium >/dev/null || missing="$missing chromium" # for the page of inspect --html
+  if [ "$wanted" = package ]; then
+    command -v nasm >/dev/null || missing="$missing nasm"             # for the SIMD of libjpeg-turbo
+    command -v xz >/dev/null || missing="$missing xz-utils"
+    command -v dpkg-shlibdeps >/dev/null || missing="$missing dpkg-dev" # for CPack
+    command -v buildah >/dev/null || missing="$missing buildah"       # for the image
+    command -v debootstrap >/dev/null || missing="$missing debootstrap" # for systems to test packages in
+  fi
   missing=${missing# }
 }
 

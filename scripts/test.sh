@@ -9,6 +9,7 @@
 #   quick     the unit tests of the release build, the rules about the source and its format
 #   sweeps    what takes too long for every change: every model in every way, emulated ISAs, the cases of kernel_bench
 #   asan, ubsan   all that one sanitizer can run, on the kernels of all ISAs; tsan-all   the same of threads, and Python's
+#   packages  makes all packages, and installs each in a system without a compiler (as root)
 # Without arguments: tools release alone sanitize tsan clang, which is `make test`; `all` adds the others. While the tests of a
 # lane run, the next lane is built at the lowest priority: it gets the processor's time that tests leave. The release build
 # starts while what the other lanes need is installed.
@@ -85,7 +86,7 @@ folder_of() {
 }
 
 # Which lanes are built, and how; `alone` is of the release build.
-builds() { [[ $1 != tools && $1 != alone && $1 != clang* ]]; }
+builds() { [[ $1 != tools && $1 != alone && $1 != packages && $1 != clang* ]]; }
 
 # build_beside LANE: starts the build of a lane, which wait_for_build ends.
 building=
@@ -99,14 +100,21 @@ build_beside() {
   builder=$!
 }
 
+# What is built for users has no -Werror: a warning of the compiler is a failed test.
+refuse_warnings() {
+  grep -E '^[^ ]+:[0-9]+:[0-9]+: warning: ' "build/build-$1.log" || return 0
+  failed=$((failed + 1))
+}
+
 wait_for_build() {
   headline "build, preset $1"
   if [ "$building" = "$1" ]; then
     building=
-    wait "$builder" && tail -n 1 "build/build-$1.log" && return
+    wait "$builder" && tail -n 1 "build/build-$1.log" && refuse_warnings "$1" && return
     echo "the build of $1 failed beside the tests; again, for its errors:"
   fi
-  scripts/build.sh "$1"
+  scripts/build.sh "$1" 2>&1 | tee "build/build-$1.log"
+  refuse_warnings "$1"
 }
 
 run_clang() {
@@ -120,10 +128,20 @@ run_clang() {
   passed=$((passed + $(sed -n -E 's/^clang_check: ([0-9]+) passed, .*/\1/p' <<<"$line" | grep . || echo 0)))
 }
 
+run_packages() {
+  local log=build/packages.log good bad
+  headline "packages"
+  { make --no-print-directory package && make --no-print-directory package-test; } 2>&1 | tee "$log" || true
+  good=$(sed -n -E 's/^package_test: ([0-9]+) passed, .*/\1/p' "$log")
+  bad=$(sed -n -E 's/^package_test: [0-9]+ passed, ([0-9]+) failed.*/\1/p' "$log")
+  passed=$((passed + ${good:-0}))
+  failed=$((failed + ${bad:-1}))
+}
+
 mkdir -p build
 lanes=("$@")
 [ $# -gt 0 ] || lanes=(tools release alone sanitize tsan clang)
-[ "${1:-}" != all ] || lanes=(tools release alone sweeps sanitize tsan-all asan ubsan clang-all)
+[ "${1:-}" != all ] || lanes=(tools release alone sweeps packages sanitize tsan-all asan ubsan clang-all)
 headline "what the tests need"
 if [[ " ${lanes[*]} " == *" release "* ]]; then
   build_beside release # which needs none of it
@@ -149,6 +167,7 @@ for i in "${!lanes[@]}"; do
       run_tool_tests
       ;;
     alone) run_alone ;;
+    packages) run_packages ;;
     clang) run_clang --library ;;
     clang-all) run_clang ;;
     *) run_ctest "$lane" ;;

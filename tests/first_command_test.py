@@ -13,6 +13,7 @@ import resource
 import shutil
 import signal
 import subprocess
+from pathlib import Path
 
 import cli_case
 import tiny_encoders
@@ -191,7 +192,16 @@ class HelpTest(FirstTest):
 
     def test_help_and_version(self):
         self.assertEqual(self.out("-V"), self.out("--version"))
-        self.assertRegex(self.out("-V"), r"\Asitu \d+\.\d+\.\d+\n\Z")
+        project = re.search(r"project\(situ VERSION ([0-9.]+)", (Path(__file__).resolve().parent.parent / "CMakeLists.txt").read_text()).group(1)
+        first, *facts = self.out("-V").splitlines()
+        self.assertEqual(first, f"situ {project}")
+        facts = dict(line.split(": ", 1) for line in facts)
+        self.assertEqual(list(facts), ["commit", "compiler", "isa", "features"])
+        self.assertRegex(facts["commit"], r"\A([0-9a-f]{12,40}(-dirty)?|unknown)\Z")
+        self.assertRegex(facts["compiler"], r"\A(GCC|Clang) \d+\.")
+        self.assertIn(facts["isa"].split(" (")[0], facts["isa"].split("runs ")[1].rstrip(")").split(", "))
+        plain = Run("-V", SITU_ISA="portable").out
+        self.assertIn("\nisa: portable (", plain)
         self.assertEqual(self.out("help"), self.out("--help"))
         for command in COMMANDS:
             with self.subTest(command):

@@ -2,6 +2,8 @@
 import base64
 import dataclasses
 import io
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -256,3 +258,22 @@ class InputsTest(PythonTest):
 
     def test_the_version(self):
         self.assertRegex(situ.__version__, r"\A\d+\.\d+\.\d+\Z")
+
+    def program(self, *arguments, before=""):
+        """The command `situ` of the package, as its script calls it."""
+        code = f"import situ_program, sys; sys.argv[0] = 'situ'; {before}situ_program.main()"
+        return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
+
+    def test_the_command_is_the_program(self):
+        run = self.program("--version")
+        self.assertEqual((run.returncode, run.stderr), (0, ""))
+        self.assertEqual(run.stdout.splitlines()[0], f"situ {situ.__version__}")
+        self.assertEqual(run.stdout.count("\n"), 5)
+        run = self.program("run", "/nowhere", "hi")
+        self.assertEqual((run.returncode, run.stdout, run.stderr.count("\n")), (2, "", 1))
+        self.assertEqual(self.program("nothing").returncode, 2)
+
+    def test_the_command_leaves_numpy_out(self):
+        before = "import atexit; atexit.register(lambda: print(sorted({'numpy', 'situ'} & set(sys.modules)))); "
+        run = self.program("--version", before=before)
+        self.assertEqual(run.stdout.splitlines()[-1], "[]", run)

@@ -9,6 +9,7 @@ import json
 import resource
 import shlex
 import socket
+import threading
 import unittest.mock
 
 import cli_case
@@ -21,6 +22,52 @@ CHAT = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4, "ignor
 
 def status_of(text):
     return int(text.split(" ", 2)[1]) if text.startswith("HTTP/1.") else None
+
+
+class CheckTest(unittest.TestCase):
+    """`situ serve --check URL`."""
+
+    def asked(self, answer, url="http://127.0.0.1:{}"):
+        """The run, and the lines of its request to a server that says `answer`."""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port, lines = listener.getsockname()[1], []
+
+            def serve():
+                connection = listener.accept()[0]
+                with connection:
+                    lines.extend(connection.recv(65536).decode().split("\r\n"))
+                    connection.sendall(answer)
+
+            thread = threading.Thread(target=serve)
+            thread.start()
+            run = Run("serve", "--check", url.format(port))
+            thread.join()
+            return run, [line.replace(str(port), "PORT") for line in lines]
+
+    def test_200_is_ready_and_nothing_is_printed(self):
+        run, lines = self.asked(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        self.assertEqual((run.code, run.out, run.err), (0, "", ""))
+        self.assertEqual(lines[:2], ["GET /health/ready HTTP/1.1", "Host: 127.0.0.1:PORT"])
+        run, lines = self.asked(b"HTTP/1.0 200 OK\r\n\r\n", "http://localhost:{}/llm/")
+        self.assertEqual((run.code, lines[0]), (0, "GET /llm/health/ready HTTP/1.1"))
+
+    def test_all_else_is_one_line_and_1(self):
+        for answer, words in ((b"HTTP/1.1 503 Service Unavailable\r\n\r\n", "answers 503"), (b"HTTP/1.1 2000 OK\r\n\r\n", "no HTTP answer"), (b"", "no HTTP answer"), (b"220 mail\r\n", "no HTTP answer"), (b"HTTP/1.1 200" + b"x" * 5000, "no HTTP answer")):
+            run, _ = self.asked(answer)
+            self.assertEqual((run.code, run.out, run.err.count("\n")), (1, "", 1), run)
+            self.assertIn(words, run.err)
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            port = closed.getsockname()[1]
+        for url in (f"http://127.0.0.1:{port}", "unix:/nowhere/socket", "https://localhost", "localhost:80", "http://", "http://[::1", "http://x:y", "http://a b", "unix:"):
+            run = Run("serve", "--check", url)
+            self.assertEqual((run.code, run.out, run.err.count("\n")), (1, "", 1), run)
+            self.assertIn(f"{url}: ", run.err)
+
+    def test_a_server_that_says_nothing(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            run = Run("serve", "--check", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        self.assertEqual((run.code, run.out), (1, ""))
+        self.assertIn("no answer within 5 s", run.err)
 
 
 class HttpTest(ServeCase):
@@ -40,6 +87,10 @@ class HttpTest(ServeCase):
                 while part := s.recv(65536):
                     got += part
             return got.decode()
+
+    def test_a_check_finds_it_ready(self):
+        run = Run("serve", "--check", f"http://localhost:{self.server.port}")
+        self.assertEqual((run.code, run.out, run.err), (0, "", ""))
 
     def test_paths_with_a_slash_too_many_or_without_v1(self):
         bodies = {"/v1/chat/completions": CHAT, "/v1/completions": {"prompt": "ab", "max_tokens": 4, "ignore_eos": True}, "/tokenize": {"content": "ab"}, "/detokenize": {"tokens": [65]}, "/v1/models": None, "/v1/models/org/tiny": None, "/health": None}

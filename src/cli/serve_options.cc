@@ -179,6 +179,9 @@ void add_serve_options(CLI::App& command, ServeArguments& a) {
   command.add_option("--config", a.config, "TOML file with these options, [limits] and [models.NAME]")
       ->type_name("FILE")
       ->group(listen);
+  command.add_option("--check", a.check, "Only ask whether the server at URL is ready: exit code 0, else 1")
+      ->type_name("URL")
+      ->group(listen);
   command.add_option("--api-key-file", a.api_key_file, "Keys, a line each: [NAME:]KEY [priority=N]")
       ->type_name("FILE")
       ->group(access);

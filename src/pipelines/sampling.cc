@@ -1,8 +1,8 @@
 #include "pipelines/sampling.h"
 
 #include <algorithm>
-#include <random>
 
+#include "base/random_number.h"
 #include "pipelines/settings.h"
 
 namespace situ {
@@ -253,10 +253,7 @@ Status resolve_ends(const GenerateOptions& o, const ModelFolder& folder, const F
 
 }  // namespace
 
-uint64_t draw_seed() {
-  std::random_device device;
-  return (uint64_t{device()} << 32 | device()) >> 11;
-}
+uint64_t draw_seed() { return random_number() >> 11; }
 
 Result<int64_t> decoder_start_id(const ModelFolder& folder, int64_t vocabulary) {
   const ConfigField* start = decoder_start(folder.generation);

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "cli/program.h"
 #include "python/attended.h"
 #include "python/embed.h"
 #include "python/openai.h"
@@ -20,6 +21,7 @@
 #include "python/speech.h"
 #include "python/stream.h"
 #include "situ/tools.h"
+#include "situ/version.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -311,6 +313,16 @@ void bind_stream(nb::module_& m) {
       .def("close", &PythonStream::close);
 }
 
+int run_program(const std::vector<nb::bytes>& arguments) {
+  std::vector<std::string> texts;
+  for (const nb::bytes& argument : arguments) texts.emplace_back(argument.c_str(), argument.size());
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  nb::gil_scoped_release free;
+  return cli::run_program(static_cast<int>(texts.size()), pointers.data());
+}
+
 }  // namespace
 
 nb::object error_text(const std::string& message) {
@@ -342,7 +354,7 @@ NB_MODULE(_situ, m) {
   if (!situ_error) throw nb::python_error();
   m.attr("SituError") = nb::handle(situ_error);
   m.attr("SituError").attr("code") = code_name(Code::kInvalidArgument);  // of those that are raised in Python
-  m.attr("__version__") = SITU_VERSION;
+  m.attr("__version__") = version();
   nb::set_leak_warnings(false);  // threads that sleep for ever as the program ends (NoGil) hold what they had
   bind_model(m);
   bind_session(m);
@@ -350,6 +362,8 @@ NB_MODULE(_situ, m) {
   bind_openai(m);
   bind_speech(m);
   m.def("load", &load, "path"_a, "options"_a, nb::sig("def load(path: bytes, options: dict[str, object]) -> Model"));
+  m.def("run_program", &run_program, "arguments"_a, nb::sig("def run_program(arguments: list[bytes]) -> int"),
+        "The program `situ` with these arguments, its own name first; it sets the signals of the process.");
   m.def("end_program", &end_program, "Ends what computes, as the program ends.");
   m.def("pull", &pulled, "name"_a, "variants"_a, "offline"_a,
         nb::sig("def pull(name: str, variants: list[str], offline: bool) -> str"));

@@ -1,10 +1,10 @@
 #include "serve/bodies.h"
 
 #include <algorithm>
-#include <random>
 
 #include "base/context_words.h"
 #include "base/one_line.h"
+#include "base/random_number.h"
 #include "pipelines/llm.h"
 #include "pipelines/sampling.h"
 #include "serve/body_reader.h"
@@ -237,9 +237,8 @@ std::optional<Refusal> refusal_of(const Asked& asked, const Result<Generation>& 
 std::string new_id(Route route) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string id = route == Route::kChat ? "chatcmpl-" : "cmpl-";
-  std::random_device device;
-  for (int i = 0; i < 4; ++i)
-    for (unsigned bits = device(), k = 0; k < 8; ++k, bits >>= 4) id += kDigits[bits & 15];
+  for (int i = 0; i < 2; ++i)
+    for (uint64_t bits = random_number(), k = 0; k < 16; ++k, bits >>= 4) id += kDigits[bits & 15];
   return id;
 }
 

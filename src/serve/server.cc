@@ -5,9 +5,9 @@
 #include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "base/one_line.h"
+#include "base/random_number.h"
 #include "pipelines/llm.h"
 #include "serve/body_limits.h"
 #include "serve/body_reader.h"
@@ -33,9 +33,8 @@ bool is_request_id(std::string_view id) {
 }
 
 std::string new_request_id() {
-  thread_local std::mt19937_64 random{std::random_device{}()};
   char text[32];
-  std::snprintf(text, sizeof(text), "req_%016llx", static_cast<unsigned long long>(random()));
+  std::snprintf(text, sizeof(text), "req_%016llx", static_cast<unsigned long long>(random_number()));
   return text;
 }
 
