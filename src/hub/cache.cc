@@ -7,12 +7,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <random>
 
+#include "base/random_number.h"
 #include "hub/name.h"
 #include "hub/view.h"
 #include "text/json_file.h"
@@ -43,9 +44,8 @@ std::string folder_name(const std::string& repository) {
 
 // A name that no other process or thread takes meanwhile.
 std::string unique_name(const fs::path& file, const char* ending) {
-  std::random_device random;
   char text[32];
-  std::snprintf(text, sizeof text, ".%08x%08x", random(), random());
+  std::snprintf(text, sizeof text, ".%016" PRIx64, random_number());
   return file.string() + text + ending;
 }
 
