@@ -358,7 +358,7 @@ class LayoutsTest(CliTest):
         self.assertEqual(sum(e["name"] == "token" for e in events), COUNT)
         self.assertTrue(all(e["dur"] >= 0 and e["ts"] >= 0 for e in events))
         self.assertIn("Attention", {e["name"] for e in events})
-        self.refused(Run("run", path, "--prompt-ids", IDS, "--trace", self.folder / "none" / "trace.json"), "trace.json")
+        self.refused(Run("run", path, "--prompt-ids", IDS, "--trace", self.folder / "none" / "trace.json"), "trace.json", code=1)
         self.refused(Run("run", path, "--prompt-ids", IDS, "--naive", "--trace", file), "--trace")
 
     def test_bench(self):

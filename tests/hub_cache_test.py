@@ -113,6 +113,31 @@ class SeveralTest(SharedCacheTest):
         self.assertEqual(self.situ("check", folders[names[0]]).code, 0)
         self.assertEqual([m["variants"] for m in json.loads(self.situ("list", "--json").out)], [["fp16", "fp32", "quantized"]])
 
+    def test_a_later_precision_is_told(self):
+        """The snapshot's own path runs what is in it, and says so when that changes."""
+        self.hub.add(SEVERAL, self.different("fp32", "fp16"))
+        folder = self.pull(f"{SEVERAL}:fp16").out.rstrip("\n")
+        answer = self.run_model(folder).out
+        self.assertNotIn(" now", self.pull(f"{SEVERAL}:fp16").err)
+        run = self.pull(f"{SEVERAL}:fp32")
+        self.assertIn(f"{folder} ran onnx/model_fp16.onnx and runs onnx/model.onnx now", run.err)
+        self.assertEqual(self.run_model(f"{SEVERAL}:fp16").out, answer)
+
+    def test_graphs_by_their_paths(self):
+        files = self.different("fp32")
+        self.hub.add("org/two", {**files, "model.onnx": files["onnx/model.onnx"]})
+        run = self.pull("org/two")
+        lines = ["  situ pull org/two:model.onnx", "  situ pull org/two:onnx/model.onnx"]
+        self.assertEqual((run.code, run.err.splitlines()[1:]), (2, lines), run)
+        self.hub.add("org/odd", {**files, "onnx/decoder_other.onnx": files["onnx/model.onnx"]})
+        answers = set()
+        for name in ("org/two:model.onnx", "org/two:onnx/model.onnx", "org/two:onnx", "org/odd:onnx/decoder_other.onnx"):
+            answer = self.run_model(name)
+            self.assertEqual(answer.code, 0, answer)
+            self.assertEqual(self.run_model(self.pull(name).out.rstrip("\n")).out, answer.out)
+            answers.add(answer.out)
+        self.assertEqual(len(answers), 1)
+
     def test_external_data_of_a_choice(self):
         files = in_layout(self.model, "fp32", "fp16")
         model = onnx.load_model_from_string(files["onnx/model_fp16.onnx"])

@@ -75,9 +75,17 @@ PullOptions shown_pull(bool ask) {
   return options;
 }
 
-int fail_pull(const Status& status, const char* command) {
+// "; did you mean the model 'smollm2' (situ list --names)?", or "".
+static std::string meant_model(const std::string& typed) {
+  std::vector<std::string> names;
+  for (const hub::ShortName& n : hub::short_names()) names.push_back(n.name);
+  const std::string meant = closest(typed, names);
+  return meant.empty() ? "" : "; did you mean the model '" + meant + "' (situ list --names)?";
+}
+
+int fail_pull(const Status& status, const std::string& typed, const char* command) {
   const bool outside = status.code() == Code::kInternal || status.code() == Code::kNoRoom;
-  fail(status.message(), kFailed);
+  fail(status.message() + (status.code() == Code::kNotFound ? meant_model(typed) : ""), kFailed);
   for (const Reason& r : status.reasons())
     if (!r.advice.empty()) std::fprintf(stderr, "  situ %s %s\n", command, shell_word(r.advice).c_str());
   return outside ? kFailed : kRefused;
@@ -92,12 +100,9 @@ static int find_one(std::string& model, std::vector<std::string>& variants, cons
     variants = found->variants;
     return kDone;
   }
-  if (found.status().code() != Code::kNotFound) return fail_pull(found.status(), command);
-  std::vector<std::string> names;
-  for (const hub::ShortName& n : hub::short_names()) names.push_back(n.name);
-  const std::string meant = closest(model, names);
-  if (!meant.empty())
-    return fail(model + ": no such file or folder; did you mean the model '" + meant + "' (situ list --names)?");
+  if (found.status().code() != Code::kNotFound) return fail_pull(found.status(), model, command);
+  if (const std::string meant = meant_model(model); !meant.empty())
+    return fail(model + ": no such file or folder" + meant);
   return kDone;  // loading says what is wrong with a path
 }
 

@@ -30,8 +30,8 @@ std::string use_text(Use use, const std::string& model);
 // Prints that the model is for something else, and what, where `uses` do not hold what it is for. Returns an exit code.
 int check_use(const Model& model, const std::string& name, std::initializer_list<Use> uses);
 
-// Prints why a name has no model, and returns kFailed or kRefused.
-int fail_pull(const Status& status, const char* command);
+// Prints why a name, as it was typed, has no model, and returns kFailed or kRefused.
+int fail_pull(const Status& status, const std::string& typed, const char* command);
 
 // Options that say on standard error what is fetched, and how far it is.
 PullOptions shown_pull(bool ask);

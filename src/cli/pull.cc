@@ -23,7 +23,7 @@ int pull(const PullArguments& a) {
   options.variants = a.variants;
   options.files = a.files;
   const Result<Pulled> pulled = situ::pull(a.model, options);
-  if (!pulled.is_ok()) return fail_pull(pulled.status(), "pull");
+  if (!pulled.is_ok()) return fail_pull(pulled.status(), a.model, "pull");
   std::printf("%s\n", pulled->path.c_str());
   return kDone;
 }

@@ -244,7 +244,7 @@ Status check_trace(const std::string& file) {
   const std::filesystem::path folder = std::filesystem::absolute(file, unknown).parent_path();
   if (std::filesystem::is_directory(file, unknown) || !std::filesystem::is_directory(folder, unknown) ||
       access(folder.c_str(), W_OK) != 0)
-    return Status::error(file + ": cannot be written");
+    return Status::error(Code::kNoRoom, file + ": cannot be written");
   return Status::ok();
 }
 
@@ -394,7 +394,8 @@ void add_run_options(CLI::App& command, RunArguments& a) {
 }
 
 int run(RunArguments a) {
-  if (const Status checked = check_arguments(a); !checked.is_ok()) return fail(checked.message());
+  if (const Status checked = check_arguments(a); !checked.is_ok())
+    return fail(checked.message(), checked.code() == Code::kNoRoom ? kFailed : kRefused);
   const Result<EncoderArguments> encoder = encoder_arguments(a);
   if (!encoder.is_ok()) return fail(encoder.status().message());
   const std::string typed = a.model;
@@ -440,7 +441,10 @@ int run(RunArguments a) {
   if (!g.is_ok()) return fail_load(g.status(), a.load.memory > 0 || a.load.slots > 0);
   if (trace) {
     if (const Status ended = model->record(nullptr); !ended.is_ok()) return fail(ended.message());
-    if (const Status written = trace->write(a.trace); !written.is_ok()) return fail(written.message(), kFailed);
+    if (const Status written = trace->write(a.trace); !written.is_ok()) {
+      if (!first) std::printf("\n");
+      return fail(written.message(), kFailed);
+    }
   }
   for (const std::string& note : g->notes) std::fprintf(stderr, "situ: note: %s\n", one_line(note).c_str());
   const ModelFacts facts = model->facts();

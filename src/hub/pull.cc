@@ -152,8 +152,11 @@ class Puller {
     PulledList::begin(cache_.folder());
     const Result<Pulled> pulled = [&]() -> Result<Pulled> {
       const Result<Descriptor> lock = cache_.lock_for_fetching();  // a cache that cannot be written has none
-      if (asked && !files_.empty()) SITU_RETURN_IF_ERROR(cache_.write_tree(commit_, files_));
-      return fetched(client);
+      if (asked && !files_.empty()) (void)cache_.write_tree(commit_, files_);  // nor a list: it is asked for again
+      const std::set<fs::path> before = graphs_opened(cache_.snapshot(commit_), {});
+      Result<Pulled> done = fetched(client);
+      if (done.is_ok()) note_other_graphs(before);
+      return done;
     }();
     if (!pulled.is_ok()) give_up(pulled.status());
     return pulled;
@@ -184,6 +187,21 @@ class Puller {
     SITU_RETURN_IF_ERROR(fetch(client, paths));
     SITU_RETURN_IF_ERROR(write_down(paths));
     return folder_of_choice(cache_, commit_, choice, paths, options_.ask);
+  }
+
+  // The snapshot's own path runs what is in it: a file that comes later may be what it runs from now on.
+  void note_other_graphs(const std::set<fs::path>& before) const {
+    if (before.empty() || !options_.note) return;
+    const fs::path snapshot = cache_.snapshot(commit_);
+    const std::set<fs::path> now = graphs_opened(snapshot, {});
+    const auto named = [&](const std::set<fs::path>& graphs) {
+      std::string names;
+      for (const fs::path& g : graphs) names += (names.empty() ? "" : ", ") + g.lexically_relative(snapshot).string();
+      return names.empty() ? "nothing without --variant" : names;
+    };
+    if (now != before)
+      options_.note(name_.repository + ": " + snapshot.string() + " ran " + named(before) + " and runs " + named(now) +
+                    " now; a name with :VARIANT always runs the same");
   }
 
   // Graphs that are small enough to be read before anything is said of the whole.

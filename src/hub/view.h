@@ -2,14 +2,20 @@
 // root and the graphs are in a folder, SNAPSHOT/.situ/CHOICE/ has links to the files of the choice alone.
 #pragma once
 
+#include <filesystem>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "hub/cache.h"
 #include "pipelines/model_folder_choice.h"
 #include "situ/tools.h"
 
 namespace situ::hub {
+
+// The graphs that opening a folder opens; none where it cannot be opened.
+std::set<std::filesystem::path> graphs_opened(const std::filesystem::path& folder,
+                                              const std::vector<std::string>& variants);
 
 // Whether a path of a snapshot is that of a view.
 bool is_in_view(const std::string& path);

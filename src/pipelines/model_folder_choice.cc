@@ -205,7 +205,7 @@ class ModelChooser {
     if (!inner.empty()) return several("which folder of '" + place + "' should run?", inner);
     return Status::error(Code::kInvalidArgument,
                          listing_.name + ": there is no precision, folder or graph '" + place + "'")
-        .because(commands(labels()));
+        .because(commands(labels("")));
   }
 
   // A graph by its path: of its folder where that opens it, with the tokenizer that is there; else alone.
@@ -250,12 +250,18 @@ class ModelChooser {
     return {found.begin(), found.end()};
   }
 
-  // What VARIANT may be: precisions, and folders of builders.
-  std::vector<std::string> labels() const {
-    std::set<std::string> found;
-    const GraphFiles files(listing_.name, names_in(""), *VariantChoice::parse({}));
-    for (const auto& [graph, variants] : files.all())
-      for (const auto& each : variants) found.insert(each.first);
+  // What VARIANT may be: precisions, or the paths of graphs that are there twice, and folders of builders.
+  std::vector<std::string> labels(const std::string& folder) const {
+    std::set<std::string> found, twice;
+    const GraphFiles files(listing_.name, names_in(folder), *VariantChoice::parse({}));
+    for (const auto& [graph, variants] : files.all()) {
+      for (const auto& [variant, paths] : variants) {
+        found.insert(variant);
+        for (const std::filesystem::path& path : paths)
+          if (paths.size() > 1) twice.insert(in_folder(folder, path.string()));
+      }
+    }
+    if (!twice.empty()) return {twice.begin(), twice.end()};
     std::vector<std::string> all(found.begin(), found.end());
     for (const BuilderUnit& u : units_)
       if (!u.folder.empty() && found.count(u.folder) == 0) all.push_back(u.folder);
@@ -391,12 +397,12 @@ class ModelChooser {
     const int64_t fp16 = named ? 0 : weight("fp16"), fp32 = named ? 0 : weight("fp32");
     for (const std::string& variant : order) {
       const Result<Opened> opened = open_all(variant);
-      if (!opened.is_ok() && named) return opened.status().because(commands(labels()));
+      if (!opened.is_ok() && named) return opened.status().because(commands(labels(folder)));
       if (!opened.is_ok() || (!named && !is_smaller(variant, bytes_of(opened->followers), fp16, fp32))) continue;
       return made(folder, kind, *opened, variant, open_all);
     }
     const Result<Opened> opened = open_all("");  // one that no list has
-    if (!opened.is_ok()) return opened.status().because(commands(labels()));
+    if (!opened.is_ok()) return opened.status().because(commands(labels(folder)));
     return made(folder, kind, *opened, variant_of(opened->followers.back()), open_all);
   }
 
