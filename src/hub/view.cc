@@ -60,7 +60,8 @@ Result<Pulled> folder_of_choice(const RepositoryCache& cache, const std::string&
   std::set<fs::path> graphs;
   for (const std::string& g : choice.graphs) graphs.insert((snapshot / g).lexically_normal());
   const bool root = wants_root(inner, paths), unit = choice.variants.empty();
-  if (!root && (unit || graphs_opened(folder, path_alone ? std::vector<std::string>() : choice.variants) == graphs)) return plain;
+  if (!root && (unit || graphs_opened(folder, path_alone ? std::vector<std::string>() : choice.variants) == graphs))
+    return plain;
   // A model that is refused whichever graphs are beside it stays where it is, and loading says why.
   if (!root && !there(folder / "genai_config.json") && graphs_opened(folder, choice.variants) != graphs) return plain;
   const fs::path view = fs::path(kViews) / name_of(choice), own = view / inner;
