@@ -9,6 +9,7 @@ import os
 import pty
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -110,5 +111,6 @@ def main():
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--situ", default=str(Path(__file__).parent.parent / "build" / "situ"))
     known, rest = parser.parse_known_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell runs in the background, programs of tests too
     SITU = str(Path(known.situ).resolve())
     unittest.main(argv=[sys.argv[0], *rest], verbosity=2)
