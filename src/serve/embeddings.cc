@@ -4,7 +4,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "serve/body_reader.h"
+#include "serve/requests.h"
 #include "serve/small_bodies.h"
 
 namespace situ::serve {

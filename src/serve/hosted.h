@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "serve/bodies.h"
+#include "serve/refusal.h"
 #include "situ/model.h"
 
 namespace situ::serve {

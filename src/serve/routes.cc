@@ -4,9 +4,12 @@
 
 #include "pipelines/llm.h"
 #include "serve/body_limits.h"
-#include "serve/body_reader.h"
 #include "serve/embeddings.h"
+#include "serve/json_body.h"
+#include "serve/media_bytes.h"
 #include "serve/openapi.h"
+#include "serve/protocols/openai/openai.h"
+#include "serve/requests.h"
 #include "serve/server.h"
 #include "serve/small_bodies.h"
 #include "text/json_file.h"
@@ -61,8 +64,10 @@ std::span<const RouteEntry> route_entries() {
       {"GET", "/health", kOpen | kAtOnce | kSpare, &Server::ready, "The same"},
       {"GET", "/v1/models", kLoaded | kAtOnce, &Server::list_models, "The models, by all their names"},
       {"GET", "/v1/models/", kLoaded | kAtOnce | kBelow, &Server::show_model, "One of them"},
-      {"POST", "/v1/chat/completions", kLoaded | kLong, &Server::chat, "Answers a conversation"},
-      {"POST", "/v1/completions", kLoaded | kLong, &Server::completions, "Continues a text"},
+      {"POST", "/v1/chat/completions", kLoaded | kLong, &Server::answer, "Answers a conversation"},
+      {"POST", "/v1/completions", kLoaded | kLong, &Server::answer, "Continues a text"},
+      {"POST", "/v1/messages", kLoaded | kLong, &Server::answer, "Answers a conversation, by the Messages API"},
+      {"POST", "/v1/messages/count_tokens", kLoaded, &Server::count_tokens, "The tokens of a conversation"},
       {"POST", "/v1/embeddings", kLoaded | kSlow | kLong, &Server::embeddings, "Embeddings of texts"},
       {"POST", "/tokenize", kLoaded, &Server::tokenize, "Token ids of a text"},
       {"POST", "/detokenize", kLoaded, &Server::detokenize, "The text of token ids"},
@@ -166,19 +171,24 @@ void Server::apply_template(Call& call) try {
   if (!hosted) return;
   MediaFiles files = files_of(call);
   const BodyRules rules{&files, options_.strict};
-  BodyReader reader(Route::kChat, body, *hosted->model, rules);
+  BodyReader reader(kChat, chat_protocol().fields(), body, *hosted->model, rules);
   const Json *messages = reader.find("messages"), *variables = reader.find("chat_template_kwargs");
   if (!messages) throw Refusal{Refusal::Kind::kMissing, "messages", "messages is missing"};
   if (variables && !variables->is_object()) refuse_field("chat_template_kwargs", "should be an object");
-  if (const std::optional<Refusal> f = take_media(call, body, files)) throw *f;
+  if (const std::optional<Refusal> f = read_files(body, options_.limits, files)) throw *f;
   reader.chat.continue_last = flag_of(body, "continue_final_message", false);
   reader.chat.add_generation_prompt = flag_of(body, "add_generation_prompt", !reader.chat.continue_last);
   if (reader.chat.continue_last && reader.chat.add_generation_prompt)
     refuse_field("continue_final_message", "and add_generation_prompt do not go together");
-  const std::string prompt = text_of_messages(reader, *messages);
+  std::optional<Prompt> conversation = read_messages(reader, *messages);
   if (reader.refusal) throw *reader.refusal;
-  for (const std::string& name : reader.asked.ignored.names()) call.ignored.add(name);
-  respond_small(call, {{"prompt", prompt}});
+  reader.ask.input = std::move(*conversation);
+  reader.ask.prompt_field = "messages";
+  if (const std::optional<Refusal> f = take_media(call, reader.ask)) throw *f;
+  const OrRefusal<std::string> prompt = text_of(reader.ask);
+  if (const Refusal* why = std::get_if<Refusal>(&prompt)) throw *why;
+  for (const std::string& name : reader.ask.ignored.names()) call.ignored.add(name);
+  respond_small(call, {{"prompt", std::get<std::string>(prompt)}});
 } catch (const Refusal& f) {
   refuse_call(call, f);
 }
