@@ -131,6 +131,8 @@ class Ticket {
   bool wait(std::chrono::milliseconds patience);
   // Waits for the end. Error: what failed before the first token.
   Result<Generation> result();
+  // Of the request among those of the process, in the order of submission.
+  uint64_t number() const;
 
   struct Impl;
 

@@ -424,7 +424,9 @@ Status Batch::look_at(Live& live, bool* done) {
   if (!*done || live.tickets.empty()) return Status::ok();
   const int64_t now =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  const serve::Envelope envelope{live.protocol->new_id(), now, live.ask.model.empty() ? model_name_ : live.ask.model};
+  const serve::Envelope envelope{
+      live.protocol->new_id(),      now, live.ask.model.empty() ? model_name_ : live.ask.model, {}, {},
+      serve::fingerprint_of(model_)};
   return put(live.id, live.custom_id, 200, serve::whole_of(model_, *live.protocol, live.ask, envelope, live.results));
 }
 

@@ -32,7 +32,9 @@ Answering::~Answering() = default;
 OrRefusal<std::unique_ptr<Answering>> Answering::begin(Client& client, Call& call, Model& model, Ask ask,
                                                        std::vector<Request> requests) {
   const Protocol& protocol = *call.protocol;
-  Envelope envelope{protocol.new_id(), now_seconds(), ask.model.empty() ? call.model : ask.model, 0, call.request_id};
+  Envelope envelope{protocol.new_id(), now_seconds(), ask.model.empty() ? call.model : ask.model};
+  envelope.request_id = call.request_id;
+  envelope.fingerprint = fingerprint_of(model);
   for (const Ask::Asked& prompt : ask.prompts) call.prompt_tokens += prompt.tokens;
   const bool stream = ask.stream;
   for (Request& r : requests) {

@@ -405,7 +405,7 @@ Json joined_blocks(const std::vector<Piece>& pieces, Json& end, bool& open) {
 
 std::vector<Piece> written(const Protocol& protocol, const Model& model, const Ask& ask, const std::vector<Out>& outs) {
   std::vector<Piece> pieces;
-  const std::unique_ptr<Writer> writer = protocol.writer(model, ask, {protocol.new_id(), 7, "name", 3});
+  const std::unique_ptr<Writer> writer = protocol.writer(model, ask, {protocol.new_id(), 7, "name", 3, "", "fp_1"});
   writer->open(pieces);
   for (const Out& out : outs) writer->put(out, pieces);
   return pieces;
@@ -426,7 +426,7 @@ TEST(Bodies, CallsAndReasoningByBothProtocols) {
     const size_t ended = count >= 12 ? 2 : count >= 9 ? 1 : 0, begun = count >= 10 ? 2 : count >= 6 ? 1 : 0;
 
     const std::vector<Piece> chunks = written(chat_protocol(), model, ask, outs);
-    const Json chat = chat_protocol().whole(model, ask, {chat_protocol().new_id(), 7, "name", 3}, folded);
+    const Json chat = chat_protocol().whole(model, ask, {chat_protocol().new_id(), 7, "name", 3, "", "fp_1"}, folded);
     const Json joined = joined_message(chunks), message = chat["choices"][0]["message"];
     const Json calls = message.value("tool_calls", Json::array());
     EXPECT_EQ(joined["finish_reason"], chat["choices"][0]["finish_reason"]);

@@ -22,6 +22,7 @@ OrRefusal<std::unique_ptr<BodyAnswer>> BodyAnswer::begin(Model& model, const Pro
     if (!ticket.is_ok()) return refusal_of(answer->ask_, ticket.status());
     answer->tickets_.push_back(std::move(*ticket));
   }
+  if (!answer->tickets_.empty()) answer->envelope_.request = answer->tickets_[0].number();
   if (answer->ask_.stream) answer->writer_ = protocol.writer(model, answer->ask_, answer->envelope_);
   answer->begun_.resize(requests.size());
   answer->results_.resize(requests.size());

@@ -49,7 +49,7 @@ class BodyAnswer {
   Model& model_;
   const Protocol& protocol_;
   const Ask ask_;
-  const Envelope envelope_;
+  Envelope envelope_;
   Telling telling_;
   std::unique_ptr<Writer> writer_;  // null: it is no stream
   std::vector<Ticket> tickets_;

@@ -83,7 +83,7 @@ void OpenAiAnswer::Impl::begin(const std::string& url, const std::string& text, 
   for (Request& r : std::get<std::vector<Request>>(requests)) r.interactive = stream;
   OrRefusal<std::unique_ptr<BodyAnswer>> begun =
       BodyAnswer::begin(model, *protocol, std::move(ask), std::move(std::get<std::vector<Request>>(requests)),
-                        {protocol->new_id(), now_seconds(), name});
+                        {protocol->new_id(), now_seconds(), name, {}, {}, serve::fingerprint_of(model)});
   if (const serve::Refusal* f = std::get_if<serve::Refusal>(&begun)) return fail(*f);
   streams = stream;
   answer = std::move(std::get<std::unique_ptr<BodyAnswer>>(begun));

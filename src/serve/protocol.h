@@ -26,11 +26,12 @@ struct BodyRules {
 
 // What an answer, and each of its pieces, begins with.
 struct Envelope {
-  std::string id;               // Protocol::new_id
-  int64_t created = 0;          // seconds since 1970
-  std::string model;            // as the caller named it
-  uint64_t request = 0;         // the number that /debug/slots has; 0: there is none
-  std::string request_id = {};  // that the headers of the answer have
+  std::string id;                        // Protocol::new_id
+  int64_t created = 0;                   // seconds since 1970
+  std::string model;                     // as the caller named it
+  std::optional<uint64_t> request = {};  // Ticket::number() of the first one; none: nothing runs any more
+  std::string request_id = {};           // that the headers of the answer have
+  std::string fingerprint = {};          // fingerprint_of() the model; "": it is not told
 };
 
 // A piece of a stream: the JSON of one event, and its name where the protocol names events.

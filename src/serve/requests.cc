@@ -1,12 +1,15 @@
 #include "serve/requests.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <filesystem>
 
 #include "base/context_words.h"
 #include "base/one_line.h"
 #include "pipelines/llm.h"
 #include "pipelines/read_prompt.h"
 #include "pipelines/sampling.h"
+#include "situ/version.h"
 
 namespace situ::serve {
 namespace {
@@ -129,6 +132,19 @@ OrRefusal<std::string> text_of(const Ask& ask) {
   Result<std::string> text = text_of_conversation(impl_of(*ask.by), conversation);
   if (!text.is_ok()) return refusal_of_reading(ask, text.status());
   return std::move(*text);
+}
+
+std::string fingerprint_of(const Model& model) {
+  std::error_code none;
+  const uintmax_t size = std::filesystem::file_size(impl_of(model).folder.model_file, none);
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : std::string(version()) + " " + build_facts().isa + " " + std::to_string(none ? 0 : size)) {
+    hash ^= static_cast<unsigned char>(c);
+    hash *= 0x100000001b3;
+  }
+  char text[24];
+  std::snprintf(text, sizeof(text), "fp_%016llx", static_cast<unsigned long long>(hash));
+  return text;
 }
 
 // The model's folder is nobody's business but the server's.

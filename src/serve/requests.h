@@ -23,6 +23,9 @@ std::optional<Refusal> refusal_of(const Ask& ask, const Result<Generation>& resu
 // Of a list of more prompts than `most`, which may run and wait where `where` says.
 std::optional<Refusal> too_many_prompts(const Ask& ask, int64_t most, const std::string& where);
 
+// Of what computes an answer: the version, the instruction set, and the size of the model's file.
+std::string fingerprint_of(const Model& model);
+
 std::string without_paths(const Model& model, std::string message);
 
 }  // namespace situ::serve

@@ -30,12 +30,22 @@ std::string query_value(std::string_view query, std::string_view name) {
 
 double as_number(int64_t n) { return static_cast<double>(n); }
 
-Json model_entry(const Hosted& h, const std::string& name) {
-  return {{"id", name},
+Json model_entry(const Hosted& h) {
+  const ModelKind kind = kind_of(*h.model);
+  Json capabilities = Json::array();
+  for (const auto& [name, has] : {std::pair{"reasoning", kind.reasoning},
+                                  {"vision", kind.vision},
+                                  {"audio", kind.audio},
+                                  {"structured_output", kind.structured_output}})
+    if (has) capabilities.push_back(name);
+  return {{"id", h.name},
           {"object", "model"},
           {"created", h.created},
           {"owned_by", "situ"},
-          {"context_length", impl_of(*h.model).context_length}};
+          {"aliases", std::vector<std::string>(h.names.begin() + 1, h.names.end())},
+          {"context_length", impl_of(*h.model).context_length},
+          {"kind", kind.name},
+          {"capabilities", std::move(capabilities)}};
 }
 
 // Its text; the list of its bytes where these are a part of a character.
@@ -62,8 +72,8 @@ std::span<const RouteEntry> route_entries() {
       {"GET", "/health/ready", kOpen | kAtOnce | kSpare, &Server::ready,
        "200: the models are loaded and calls are taken; else 503"},
       {"GET", "/health", kOpen | kAtOnce | kSpare, &Server::ready, "The same"},
-      {"GET", "/v1/models", kLoaded | kAtOnce, &Server::list_models, "The models, by all their names"},
-      {"GET", "/v1/models/", kLoaded | kAtOnce | kBelow, &Server::show_model, "One of them"},
+      {"GET", "/v1/models", kLoaded | kAtOnce, &Server::list_models, "The models, each once, with its other names"},
+      {"GET", "/v1/models/", kLoaded | kAtOnce | kBelow, &Server::show_model, "One of them, by any of its names"},
       {"POST", "/v1/chat/completions", kLoaded | kLong, &Server::answer, "Answers a conversation"},
       {"POST", "/v1/completions", kLoaded | kLong, &Server::answer, "Continues a text"},
       {"POST", "/v1/messages", kLoaded | kLong, &Server::answer, "Answers a conversation, by the Messages API"},
@@ -91,8 +101,7 @@ void Server::ready(Call& call) {
 
 void Server::list_models(Call& call) {
   Json list = Json::array();
-  for (const Hosted& h : models_.all())
-    for (const std::string& name : h.names) list.push_back(model_entry(h, name));
+  for (const Hosted& h : models_.all()) list.push_back(model_entry(h));
   respond(call, 200, {{"object", "list"}, {"data", std::move(list)}});
 }
 
@@ -100,7 +109,7 @@ void Server::show_model(Call& call) {
   const std::string name = unescaped(std::string_view(call.path).substr(std::string_view(call.route->path).size()));
   const OrRefusal<Hosted*> found = models_.find(name, HostedModels::Use::kAny);
   if (const Refusal* f = std::get_if<Refusal>(&found)) return refuse_call(call, *f);
-  respond(call, 200, model_entry(*std::get<Hosted*>(found), name));
+  respond(call, 200, model_entry(*std::get<Hosted*>(found)));
 }
 
 Hosted* Server::small_call(Call& call, Json& body, HostedModels::Use use) {

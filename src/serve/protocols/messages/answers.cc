@@ -36,7 +36,7 @@ Json message_json(const Envelope& envelope, Json content, const Usage& usage) {
                   {"stop_reason", nullptr},
                   {"stop_sequence", nullptr},
                   {"usage", usage_json(usage)}};
-  if (envelope.request > 0) message["situ"] = {{"request", envelope.request}};
+  if (envelope.request) message["situ"] = {{"request", *envelope.request}};
   return message;
 }
 

@@ -135,7 +135,9 @@ Json text_logprobs(const Model::Impl& m, const std::vector<Told>& tokens) {
 }
 
 Json envelope_json(const Envelope& e, const char* object) {
-  return {{"id", e.id}, {"object", object}, {"created", e.created}, {"model", e.model}};
+  Json json = {{"id", e.id}, {"object", object}, {"created", e.created}, {"model", e.model}};
+  if (!e.fingerprint.empty()) json["system_fingerprint"] = e.fingerprint;
+  return json;
 }
 
 Json usage_json(const Usage& u) {
@@ -215,10 +217,14 @@ class StreamWriter final : public Writer {
     if (ask_.include_usage) json["usage"] = nullptr;
     return json;
   }
-  static void send(const Json& json, std::vector<Piece>& pieces) { pieces.push_back({"", json_text(json)}); }
+  void send(Json json, std::vector<Piece>& pieces) {
+    if (!begun_ && envelope_.request) json["situ"]["request"] = *envelope_.request;
+    begun_ = true;
+    pieces.push_back({"", json_text(json)});
+  }
   // The last piece has what is known behind it.
   void let_go(std::vector<Piece>& pieces) {
-    if (held_) send(*held_, pieces);
+    if (held_) send(std::move(*held_), pieces);
     held_.reset();
   }
 
@@ -284,6 +290,7 @@ class StreamWriter final : public Writer {
   const Envelope envelope_;
   std::vector<Choice> choices_;
   std::optional<Json> held_;
+  bool begun_ = false;  // the first piece is sent
 };
 
 }  // namespace
@@ -310,6 +317,7 @@ Json whole_answer(bool chat, const Model& model, const Ask& ask, const Envelope&
   }
   body["usage"] = usage_json(answer.finished.usage);
   body["situ"] = {{"seed", seed}};
+  if (envelope.request) body["situ"]["request"] = *envelope.request;
   ask.ignored.tell(body);
   if (answer.finished.timings) body["timings"] = timings_json(*answer.finished.timings);
   return body;
