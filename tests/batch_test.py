@@ -460,7 +460,7 @@ class BodyTest(BatchTest):
     def test_what_an_answer_is(self):
         answer, = self.good(chat("Hi", max_tokens=5))
         run = self.run_json("--prompt", "Hi", "--chat", "-n", 5)
-        self.assertEqual(list(answer), ["id", "object", "created", "model", "choices", "usage", "situ"])
+        self.assertEqual(list(answer), ["id", "object", "created", "model", "system_fingerprint", "choices", "usage", "situ"])
         self.assertTrue(answer["id"].startswith("chatcmpl-"))
         self.assertLess(abs(answer["created"] - time.time()), 600)
         self.assertEqual((answer["object"], answer["model"], answer["situ"]), ("chat.completion", "any", {"seed": None}))

@@ -211,8 +211,7 @@ class AnswerTest(ServeCase):
         listed = self.server.ask("GET", "/v1/models")[1]
         self.assertEqual((listed["object"], [m["id"] for m in listed["data"]]), ("list", ["tiny"]))
         self.assertEqual({k: listed["data"][0][k] for k in ("aliases", "kind", "capabilities")}, {"aliases": ["model"], "kind": "chat", "capabilities": ["structured_output"]})
-        for name in ("%74iny", "model"):
-            self.assertEqual(self.server.ask("GET", f"/v1/models/{name}")[1], listed["data"][0])
+        self.assertEqual([self.server.ask("GET", f"/v1/models/{name}")[1] for name in ("%74iny", "model")], listed["data"] * 2)
         self.error(self.server.ask("GET", "/v1/models/other"), 404, code="model_not_found", words=("tiny, model",))
         self.error(self.server.ask("POST", "/v1/chat/completions", self.chat(model="other")), 404, code="model_not_found")
 
@@ -446,26 +445,6 @@ class AnswerTest(ServeCase):
         rows = [f"| `{field}` | {', '.join(paths)} | {use} | {what} |" for (field, use, what), paths in calls.items()]
         self.documented("server.md", "fields", ["| field | of | | what it does, or why it is refused |", "|---|---|---|---|", *rows])
 
-    def test_a_message(self):
-        body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5}
-        head, answer = self.server.ask("POST", "/v1/messages", body, {"X-Request-Id": "mine-1"})
-        chat = self.server.ask("POST", "/v1/chat/completions", self.chat(max_tokens=5, ignore_eos=False))[1]
-        self.assertEqual((head.status, head.getheader("request-id"), head.getheader("x-request-id")), (200, "mine-1", "mine-1"), answer)
-        self.assertEqual(answer["content"], [{"type": "text", "text": chat["choices"][0]["message"]["content"]}])
-        self.assertEqual(self.server.ask("POST", "/messages/count_tokens", {**body, "max_tokens": None})[1], {"input_tokens": chat["usage"]["prompt_tokens"]})
-        for method, path, status, kind in (("POST", "/v1/messages/none", 404, "not_found_error"), ("GET", "/v1/messages", 405, "invalid_request_error"), ("POST", "/messages/", 400, "invalid_request_error")):
-            head, error = self.server.ask(method, path)
-            self.assertEqual((head.status, error["type"], error["error"]["type"], error["request_id"]), (status, "error", kind, head.getheader("request-id")))
-
-    def test_the_number_of_a_request(self):
-        chunks = self.stream("/v1/chat/completions", self.chat(max_tokens=3, stream=True))
-        told = [c["situ"]["request"] for c in chunks if "request" in c.get("situ", {})]
-        whole = self.server.ask("POST", "/v1/chat/completions", self.chat(max_tokens=3))[1]
-        self.assertEqual((len(told), "request" in chunks[0]["situ"]), (1, True))
-        self.assertGreater(whole["situ"]["request"], told[0])
-        self.assertEqual({whole["system_fingerprint"]}, {c["system_fingerprint"] for c in chunks})
-        self.assertRegex(whole["system_fingerprint"], "^fp_[0-9a-f]{16}$")
-
     def test_slots_as_events(self):
         connection, running = self.server.connect(), self.server.connect()
         self.wait_for(self.free)
@@ -664,17 +643,6 @@ class ProcessTest(ServeCase):
                            (f'[models.a]\npath = "{self.model}"\nslots = 100\n[models.b]\npath = "{self.model}/."\n', "models.a and models.b")):
             config.write_text(text)
             self.refused(Run("serve", self.model, "--config", config), word)
-
-    def test_a_model_of_all_other_names(self):
-        self.refused(Run("serve", self.model, "--alias", f"*={self.model}", "--alias", f"*={self.folder}"), "two models")
-        server = Server(self.model, "--port", 0, "--window", 50, "--alias", f"*={self.model}", "--alias", f"own={self.model}")
-        try:
-            head, answer = self.ask(server, max_tokens=1, model="any/name")
-            self.assertEqual((head.status, answer["model"]), (200, "any/name"))
-            self.assertEqual(server.ask("GET", "/v1/models/other")[1]["id"], "own")
-            self.assertEqual([m["aliases"] for m in server.ask("GET", "/v1/models")[1]["data"]], [["model"]])
-        finally:
-            self.assertEqual(server.stop(), 0)
 
     def test_a_file_of_options(self):
         plain = self.folder / "plain"

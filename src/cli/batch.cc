@@ -20,8 +20,8 @@
 #include "cli/models.h"
 #include "cli/options.h"
 #include "serve/body_answer.h"
-#include "serve/embeddings.h"
 #include "serve/json_body.h"
+#include "serve/protocols/openai/embeddings.h"
 
 namespace situ::cli {
 namespace {

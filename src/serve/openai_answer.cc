@@ -7,8 +7,8 @@
 #include "base/clock.h"
 #include "pipelines/llm.h"
 #include "serve/body_answer.h"
-#include "serve/embeddings.h"
 #include "serve/json_body.h"
+#include "serve/protocols/openai/embeddings.h"
 #include "situ/tools.h"
 #include "text/json_file.h"
 

@@ -4,10 +4,10 @@
 
 #include "pipelines/llm.h"
 #include "serve/body_limits.h"
-#include "serve/embeddings.h"
 #include "serve/json_body.h"
 #include "serve/media_bytes.h"
 #include "serve/openapi.h"
+#include "serve/protocols/openai/embeddings.h"
 #include "serve/protocols/openai/openai.h"
 #include "serve/requests.h"
 #include "serve/server.h"
