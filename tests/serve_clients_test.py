@@ -1,4 +1,4 @@
-"""Clients that people use, against `situ serve`: OpenAI's for Python and for Node, prometheus-client; the README's examples.
+"""Clients that people use, against `situ serve`: OpenAI's for Python and for Node, that of Messages, prometheus-client; the README's examples.
 
     python tests/serve_clients_test.py --situ build/situ [unittest options]
 
@@ -92,6 +92,14 @@ class ClientsTest(ServeCase):
 
     def test_python(self):
         run(self.clients / "bin" / "python", CLIENTS / "clients.py", self.url, *self.images)
+
+    def test_messages(self):
+        run(self.clients / "bin" / "python", CLIENTS / "messages.py", self.url, *self.images)
+
+    def test_the_types_of_clients(self):
+        program, file = Path(cli_case.SITU).parent / "src" / "bodies_test", self.folder / "answers.json"
+        subprocess.run([program, "--gtest_filter=Bodies.CallsAndReasoningByBothProtocols"], env={**os.environ, "SITU_WRITE_ANSWERS": str(file)}, check=True, capture_output=True)
+        self.assertIn("ok", run(self.clients / "bin" / "python", CLIENTS / "validate.py", file))
 
     def test_node(self):
         self.assertIn("ok", run_node(self.clients, "node/clients.mjs", self.url))

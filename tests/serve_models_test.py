@@ -196,5 +196,47 @@ class IgnoredTest(ServeCase):
         self.assertEqual(head.status, 200, answer)
 
 
+class MessagesTest(ServeCase):
+    """The Messages API beside chat; tests/clients/messages.py is its client."""
+
+    @classmethod
+    def setUpServer(cls):
+        cls.server = Server(cls.model, "--port", 0, "--window", 50)
+
+    def test_a_message(self):
+        body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5}
+        head, answer = self.server.ask("POST", "/v1/messages", body, {"X-Request-Id": "mine-2"})
+        chat = self.server.ask("POST", "/v1/chat/completions", body)[1]
+        self.assertEqual((head.status, head.getheader("request-id"), head.getheader("x-request-id")), (200, "mine-2", "mine-2"), answer)
+        self.assertEqual(answer["content"], [{"type": "text", "text": chat["choices"][0]["message"]["content"]}])
+        self.assertEqual(self.server.ask("POST", "/messages/count_tokens", {**body, "max_tokens": None})[1], {"input_tokens": chat["usage"]["prompt_tokens"]})
+        for method, path, status, kind in (("POST", "/v1/messages/none", 404, "not_found_error"), ("GET", "/v1/messages", 405, "invalid_request_error"), ("POST", "/messages/", 400, "invalid_request_error")):
+            head, error = self.server.ask(method, path)
+            self.assertEqual((head.status, error["type"], error["error"]["type"], error["request_id"]), (status, "error", kind, head.getheader("request-id")))
+
+    def test_the_number_of_a_request(self):
+        body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3, "ignore_eos": True}
+        text = self.server.ask("POST", "/v1/chat/completions", {**body, "stream": True})[1]
+        chunks = [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: {")]
+        told = [c["situ"]["request"] for c in chunks if "request" in c.get("situ", {})]
+        whole = self.server.ask("POST", "/v1/chat/completions", body)[1]
+        self.assertEqual((len(told), "request" in chunks[0]["situ"]), (1, True))
+        self.assertGreater(whole["situ"]["request"], told[0])
+        self.assertEqual({whole["system_fingerprint"]}, {c["system_fingerprint"] for c in chunks})
+        self.assertRegex(whole["system_fingerprint"], "^fp_[0-9a-f]{16}$")
+
+    def test_a_model_of_all_other_names(self):
+        run = Run("serve", self.model, "--alias", f"*={self.model}", "--alias", f"*={self.folder}")
+        self.assertEqual((run.code, "two models" in run.err), (2, True), run)
+        server = Server(self.model, "--port", 0, "--window", 50, "--alias", f"*={self.model}", "--alias", f"own={self.model}")
+        try:
+            head, answer = server.ask("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1, "model": "any/name"})
+            self.assertEqual((head.status, answer["model"]), (200, "any/name"))
+            self.assertEqual(server.ask("GET", "/v1/models/other")[1]["id"], "own")
+            self.assertEqual([m["aliases"] for m in server.ask("GET", "/v1/models")[1]["data"]], [["model"]])
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+
 if __name__ == "__main__":
     main()

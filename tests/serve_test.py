@@ -209,8 +209,9 @@ class AnswerTest(ServeCase):
 
     def test_models(self):
         listed = self.server.ask("GET", "/v1/models")[1]
-        self.assertEqual((listed["object"], [m["id"] for m in listed["data"]]), ("list", ["tiny", "model"]))
-        self.assertEqual(self.server.ask("GET", "/v1/models/%74iny")[1]["id"], "tiny")
+        self.assertEqual((listed["object"], [m["id"] for m in listed["data"]]), ("list", ["tiny"]))
+        self.assertEqual({k: listed["data"][0][k] for k in ("aliases", "kind", "capabilities")}, {"aliases": ["model"], "kind": "chat", "capabilities": ["structured_output"]})
+        self.assertEqual([self.server.ask("GET", f"/v1/models/{name}")[1] for name in ("%74iny", "model")], listed["data"] * 2)
         self.error(self.server.ask("GET", "/v1/models/other"), 404, code="model_not_found", words=("tiny, model",))
         self.error(self.server.ask("POST", "/v1/chat/completions", self.chat(model="other")), 404, code="model_not_found")
 
@@ -651,7 +652,7 @@ class ProcessTest(ServeCase):
         config.write_text(f'port = 1\nqueue = 5\nwindow = 50\ncors = ["http://a", "http://b"]\n[limits]\nbody-bytes = 1000\nheaders = 10\n[models.first]\npath = "{self.model}"\nslots = 700\n[models.second]\npath = "{plain}"\n')
         server = Server("--config", config, "--port", 0)
         try:
-            self.assertEqual([m["id"] for m in server.ask("GET", "/v1/models")[1]["data"]], ["first", "model", "second", "plain"])
+            self.assertEqual([m["id"] for m in server.ask("GET", "/v1/models")[1]["data"]], ["first", "second"])
             self.assertIn('situ_slots{model="first"} 700\n', server.ask("GET", "/metrics")[1])
             self.assertEqual(self.ask(server, max_tokens=1)[0].status, 200)  # the only one that can
             self.error(self.ask(server, max_tokens=1, model="second"), 400, code="unsupported_by_model")

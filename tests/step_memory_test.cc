@@ -12,7 +12,8 @@
 
 #include "base/sweep_for_tests.h"
 #include "generate/allocation_counter_test.h"
-#include "serve/openai_errors.h"
+#include "serve/protocols/openai/errors.h"
+#include "serve/requests.h"
 #include "serve/server.h"
 #include "tiny_sessions.h"
 
@@ -348,14 +349,12 @@ TEST_P(StepMemory, APromptLongerThanTheState) {
   const Model model = load(small());
   const bool encoder = model.has_encoder();
   for (const int64_t more : {0, 1}) {
-    serve::Asked asked;
-    asked.by = &model;
-    asked.prompt_field = "prompt";
-    const std::vector<int64_t> ids(static_cast<size_t>(model.facts().slots + more));
-    asked.requests.emplace_back();
-    asked.requests[0].prompt = Prompt(encoder ? std::vector<int64_t>(1000) : ids);
-    if (encoder) asked.requests[0].prompt.decoder_ids = ids;
-    const serve::Refusal refusal = serve::refusal_of(asked, Status::error(Code::kNoRoom, "why"));
+    serve::Ask ask;
+    ask.by = &model;
+    ask.prompt_field = "prompt";
+    const int64_t tokens = model.facts().slots + more;
+    ask.prompts.push_back({encoder ? 1000 : tokens, encoder ? tokens : 0});
+    const serve::Refusal refusal = serve::refusal_of(ask, Status::error(Code::kNoRoom, "why"));
     EXPECT_EQ(serve::words_of(refusal).status, more ? 400 : 503);
     EXPECT_STREQ(serve::words_of(refusal).code, more ? "context_length_exceeded" : "overloaded");
   }

@@ -131,7 +131,7 @@ class Ticket {
   bool wait(std::chrono::milliseconds patience);
   // Waits for the end. Error: what failed before the first token.
   Result<Generation> result();
-
+  uint64_t number() const;  // among the requests of the process, in the order of submission
   struct Impl;
 
  private:

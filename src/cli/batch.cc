@@ -19,9 +19,9 @@
 #include "cli/interrupts.h"
 #include "cli/models.h"
 #include "cli/options.h"
-#include "serve/bodies.h"
-#include "serve/embeddings.h"
-#include "serve/openai_errors.h"
+#include "serve/body_answer.h"
+#include "serve/json_body.h"
+#include "serve/protocols/openai/embeddings.h"
 
 namespace situ::cli {
 namespace {
@@ -238,7 +238,9 @@ class Batch {
   struct Live {
     std::string id;
     std::optional<std::string> custom_id;
-    serve::Asked asked;
+    const serve::Protocol* protocol;
+    serve::Ask ask;
+    std::vector<Request> requests;
     std::vector<std::optional<Ticket>> tickets;  // of requests that were submitted and are not over
     std::vector<std::optional<Generation>> results;
     size_t submitted = 0, over = 0;
@@ -253,7 +255,8 @@ class Batch {
   Status put(const std::string& id, const std::optional<std::string>& custom_id, int status, Json body);
   Status put_line(const Json& line);
   Status refuse(const std::string& id, const std::optional<std::string>& custom_id, const Refusal& refusal) {
-    return put(id, custom_id, serve::words_of(refusal).status, to_json(refusal));
+    const serve::ErrorText error = serve::protocol_of("").error(refusal, "");
+    return put(id, custom_id, error.status, Json::parse(error.json));
   }
   Status wait(bool for_input);
   void show_progress(bool last);
@@ -284,7 +287,7 @@ Status Batch::put_line(const Json& line) {
 
 Status Batch::put(const std::string& id, const std::optional<std::string>& custom_id, int status, Json body) {
   ++(status == 200 ? answers_ : refused_);
-  const std::string request_id = "req_" + serve::new_id(serve::Route::kCompletions).substr(5);
+  const std::string request_id = "req_" + serve::protocol_of("/v1/completions").new_id().substr(5);
   return put_line({{"id", id},
                    {"custom_id", custom_id ? Json(*custom_id) : Json()},
                    {"response", {{"status_code", status}, {"request_id", request_id}, {"body", std::move(body)}}},
@@ -327,10 +330,11 @@ Status Batch::take_line(const Lines::Line& line) {
   const auto missing_or = [&](const char* name) { return field(name).is_null() ? Kind::kMissing : Kind::kType; };
   if (!custom_id) return refuse(id, custom_id, {missing_or("custom_id"), "custom_id", "custom_id should be a string"});
   if (!first) return refuse(id, custom_id, {Kind::kDuplicate, "custom_id", "an earlier line has the same custom_id"});
-  const std::optional<serve::Route> route =
-      field("url").is_string() ? serve::route_of(field("url").get<std::string>()) : std::nullopt;
+  const std::string url = field("url").is_string() ? field("url").get<std::string>() : "";
+  const bool answers = url == "/v1/chat/completions" || url == "/v1/completions";
+  const serve::Protocol* protocol = answers ? serve::reading_protocol(url) : nullptr;
   const bool embeds = field("url") == serve::kEmbeddingsUrl;
-  if (!route && !embeds)
+  if (!protocol && !embeds)
     return refuse(id, custom_id,
                   {Kind::kNoPath, "url", "url should be /v1/chat/completions, /v1/completions or /v1/embeddings"});
   if (field("method") != "POST") return refuse(id, custom_id, {Kind::kMethod, "method", "method should be POST"});
@@ -338,14 +342,18 @@ Status Batch::take_line(const Lines::Line& line) {
   if (!body.is_object()) return refuse(id, custom_id, {missing_or("body"), "body", "body should be an object"});
   if (inside) return refuse(id, custom_id, *inside);
   if (embeds) return embed(id, custom_id, body);
-  serve::OrRefusal<serve::Asked> asked = serve::read_body(*route, body, model_, {nullptr, a_.strict});
-  if (const Refusal* refusal = std::get_if<Refusal>(&asked)) return refuse(id, custom_id, *refusal);
+  serve::OrRefusal<serve::Ask> ask = protocol->read(body, model_, {nullptr, a_.strict});
+  if (const Refusal* refusal = std::get_if<Refusal>(&ask)) return refuse(id, custom_id, *refusal);
+  serve::OrRefusal<std::vector<Request>> requests = serve::requests_of(std::get<serve::Ask>(ask));
+  if (const Refusal* refusal = std::get_if<Refusal>(&requests)) return refuse(id, custom_id, *refusal);
   auto live = std::make_unique<Live>();
   live->id = id;
   live->custom_id = custom_id;
-  live->asked = std::move(std::get<serve::Asked>(asked));
-  live->tickets.resize(live->asked.requests.size());
-  live->results.resize(live->asked.requests.size());
+  live->protocol = protocol;
+  live->ask = std::move(std::get<serve::Ask>(ask));
+  live->requests = std::move(std::get<std::vector<Request>>(requests));
+  live->tickets.resize(live->requests.size());
+  live->results.resize(live->requests.size());
   live_.push_back(std::move(live));
   return Status::ok();
 }
@@ -364,10 +372,10 @@ Status Batch::embed(const std::string& id, const std::optional<std::string>& cus
 
 // As many of its requests as there is room for.
 Status Batch::submit(Live& live, bool* room) {
-  while (live.submitted < live.asked.requests.size()) {
+  while (live.submitted < live.requests.size()) {
     *room = running_ < a_.max_running;
     if (!*room) return Status::ok();
-    Request request = live.asked.requests[live.submitted];
+    Request request = live.requests[live.submitted];
     request.interactive = false;
     request.options.prefix_cache = a_.reuse;
     Result<Ticket> ticket = model_.submit(std::move(request));
@@ -376,11 +384,11 @@ Status Batch::submit(Live& live, bool* room) {
       return Status::ok();
     }
     if (!ticket.is_ok()) {
-      const Refusal refusal = serve::refusal_of(live.asked, ticket.status());
+      const Refusal refusal = serve::refusal_of(live.ask, ticket.status());
       for (std::optional<Ticket>& t : live.tickets) running_ -= t.has_value();
       const Status written = refuse(live.id, live.custom_id, refusal);
       live.tickets.clear();
-      live.over = live.submitted = live.asked.requests.size();
+      live.over = live.submitted = live.requests.size();
       return written;
     }
     ticket->on_ready([this] {
@@ -404,7 +412,7 @@ Status Batch::look_at(Live& live, bool* done) {
     ticket.reset();
     --running_;
     ++live.over;
-    if (const std::optional<Refusal> refusal = serve::refusal_of(live.asked, result)) {
+    if (const std::optional<Refusal> refusal = serve::refusal_of(live.ask, result)) {
       for (std::optional<Ticket>& t : live.tickets) running_ -= t.has_value();
       live.tickets.clear();
       *done = true;
@@ -412,15 +420,14 @@ Status Batch::look_at(Live& live, bool* done) {
     }
     live.results[i] = std::move(*result);
   }
-  *done = live.over == live.asked.requests.size();
+  *done = live.over == live.requests.size();
   if (!*done || live.tickets.empty()) return Status::ok();
-  std::vector<Generation> results;
-  for (std::optional<Generation>& g : live.results) results.push_back(std::move(*g));
   const int64_t now =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  const serve::Envelope envelope{serve::new_id(live.asked.route), now,
-                                 live.asked.model.empty() ? model_name_ : live.asked.model};
-  return put(live.id, live.custom_id, 200, answer_body(model_, live.asked, envelope, results));
+  const serve::Envelope envelope{
+      live.protocol->new_id(),      now, live.ask.model.empty() ? model_name_ : live.ask.model, {}, {},
+      serve::fingerprint_of(model_)};
+  return put(live.id, live.custom_id, 200, serve::whole_of(model_, *live.protocol, live.ask, envelope, live.results));
 }
 
 Status Batch::harvest() {
@@ -453,7 +460,7 @@ Status Batch::take_lines() {
   const auto has_room = [&] {
     int64_t requests = running_;
     for (const std::unique_ptr<Live>& l : live_)
-      requests += std::ssize(l->asked.requests) - static_cast<int64_t>(l->submitted);
+      requests += std::ssize(l->requests) - static_cast<int64_t>(l->submitted);
     return requests < a_.max_running;
   };
   while (!input_.ended() && Clock::now() - start < kTogether && !is_interrupted() && has_room()) {

@@ -174,7 +174,9 @@ void add_serve_options(CLI::App& command, ServeArguments& a) {
       ->default_str("127.0.0.1 and ::1")
       ->group(listen);
   command.add_option("--unix", a.unix_path, "Unix socket to listen at")->type_name("PATH")->group(listen);
-  repeated(command.add_option("--alias", a.aliases, "Another name of a model (repeatable)"), "NAME=MODEL")
+  repeated(
+      command.add_option("--alias", a.aliases, "Another name of a model; * for any name that none has (repeatable)"),
+      "NAME=MODEL")
       ->group(listen);
   command.add_option("--config", a.config, "TOML file with these options, [limits] and [models.NAME]")
       ->type_name("FILE")

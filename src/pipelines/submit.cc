@@ -242,6 +242,7 @@ void Ticket::on_ready(std::function<void()> ready) { impl_->job->on_ready(std::m
 bool Ticket::wait(std::chrono::milliseconds patience) { return impl_->job->wait(patience); }
 void Ticket::cancel() { impl_->job->cancel(); }
 Result<Generation> Ticket::result() { return impl_->job->result(); }
+uint64_t Ticket::number() const { return impl_->job->number; }
 
 Result<Ticket> Model::submit(Request request) const {
   return or_out_of_memory([&]() -> Result<Ticket> {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
-#include "serve/openai_errors.h"
-#include "text/json_file.h"
 
 namespace situ::serve {
 namespace {
@@ -26,23 +24,33 @@ double rate(int64_t tokens, double ms) { return ms > 0 ? static_cast<double>(tok
 
 Answering::Answering(Client& client, Call& call, std::unique_ptr<BodyAnswer> answer)
     : client_(client), call_(call), answer_(std::move(answer)), submitted_(Clock::now()) {
-  last_tokens_.resize(answer_->asked().requests.size() * static_cast<size_t>(answer_->asked().choices));
+  last_tokens_.resize(answer_->ask().prompts.size() * static_cast<size_t>(answer_->ask().choices));
 }
 
 Answering::~Answering() = default;
 
-OrRefusal<std::unique_ptr<Answering>> Answering::begin(Client& client, Call& call, Model& model, Asked asked) {
-  const Envelope envelope{new_id(asked.route), now_seconds(), asked.model.empty() ? call.model : asked.model};
-  for (const Request& r : asked.requests) call.prompt_tokens += std::ssize(r.prompt.ids());
-  const bool stream = asked.stream;
+OrRefusal<std::unique_ptr<Answering>> Answering::begin(Client& client, Call& call, Model& model, Ask ask,
+                                                       std::vector<Request> requests) {
+  const Protocol& protocol = *call.protocol;
+  Envelope envelope{protocol.new_id(), now_seconds(), ask.model.empty() ? call.model : ask.model};
+  envelope.request_id = call.request_id;
+  envelope.fingerprint = fingerprint_of(model);
+  for (const Ask::Asked& prompt : ask.prompts) call.prompt_tokens += prompt.tokens;
+  const bool stream = ask.stream;
+  for (Request& r : requests) {
+    r.interactive = stream;
+    r.client = call.client;
+  }
   OrRefusal<std::unique_ptr<BodyAnswer>> begun =
-      BodyAnswer::begin(model, std::move(asked), envelope, stream, call.client);
+      BodyAnswer::begin(model, protocol, std::move(ask), std::move(requests), std::move(envelope));
   if (Refusal* f = std::get_if<Refusal>(&begun)) return std::move(*f);
   std::unique_ptr<Answering> answering(
       new Answering(client, call, std::move(std::get<std::unique_ptr<BodyAnswer>>(begun))));
   if (stream) {
     client.begin_events(call);
     answering->sent_ = Clock::now();
+    answering->add(answering->answer_->first_pieces());
+    answering->flush();
   }
   return answering;
 }
@@ -53,8 +61,9 @@ void Answering::follow() {
 
 void Answering::advance() {
   if (ended_) return;
-  const std::optional<Refusal> refusal =
-      answer_->advance([&](size_t choice) { note_token(choice); }, [&](const Json& piece) { event(piece); });
+  std::vector<Piece> pieces;
+  const std::optional<Refusal> refusal = answer_->advance([&](size_t choice) { note_token(choice); }, pieces);
+  add(pieces);
   if (refusal) return fail(*refusal);
   flush();
   if (!ended_ && answer_->over()) complete();
@@ -71,7 +80,9 @@ void Answering::note_token(size_t choice) {
   last = now;
 }
 
-void Answering::event(const Json& chunk) { pending_ += "data: " + json_text(chunk) + "\n\n"; }
+void Answering::add(const std::vector<Piece>& pieces) {
+  for (const Piece& piece : pieces) pending_ += answer_->protocol().frame(piece);
+}
 
 void Answering::flush() {
   if (pending_.empty()) return;
@@ -83,15 +94,9 @@ void Answering::flush() {
 void Answering::complete() {
   ended_ = true;
   account();
-  if (!streams()) {
-    Json body = answer_->whole();
-    body["timings"] = timings();
-    return client_.respond(call_, 200, body);
-  }
-  std::vector<Json> last = answer_->last_pieces();
-  if (!last.empty()) last.back()["timings"] = timings();
-  for (const Json& piece : last) event(piece);
-  pending_ += "data: [DONE]\n\n";
+  if (!streams()) return client_.respond(call_, 200, answer_->whole(timings()));
+  add(answer_->last_pieces(timings()));
+  pending_ += answer_->protocol().last_frame();
   client_.send(call_, pending_);
   client_.end(call_);
 }
@@ -102,8 +107,8 @@ void Answering::fail(const Refusal& refusal) {
   account();
   call_.finish = "error";
   answer_->cancel();
-  if (!streams()) return client_.respond(call_, words_of(refusal).status, to_json(refusal));
-  event(to_json(refusal));
+  if (!streams()) return client_.refuse_call(call_, refusal);
+  add(answer_->refusal_pieces(refusal));
   client_.send(call_, pending_);
   client_.end(call_);
 }
@@ -119,7 +124,7 @@ std::optional<Clock::time_point> Answering::silent_since() const {
 }
 
 void Answering::ping() {
-  pending_ += kComment;
+  pending_ += answer_->protocol().ping();
   flush();
 }
 
@@ -136,34 +141,26 @@ void Answering::account() {
   }
 }
 
-// Of the whole answer; rates are of all its choices.
-Json Answering::timings() const {
-  double prompt_ms = 0, predicted_ms = 0, copied = 0;
-  int64_t guessed = 0, accepted = 0;
+Timings Answering::timings() const {
+  Timings t;
+  double copied = 0;
   for (const std::optional<Generation>& result : answer_->results()) {
     const Generation& g = *result;
     const auto tokens = static_cast<double>(g.output_ids.size());
-    prompt_ms = std::max(prompt_ms, g.prefill_ms + g.encode_ms);
-    predicted_ms = std::max(predicted_ms, g.decode_ms_per_token * std::max(0.0, tokens - 1));
+    t.prompt_ms = std::max(t.prompt_ms, g.prefill_ms + g.encode_ms);
+    t.predicted_ms = std::max(t.predicted_ms, g.decode_ms_per_token * std::max(0.0, tokens - 1));
     copied += g.bytes_copied_per_token * tokens;
-    guessed += g.guessed_tokens;
-    accepted += g.accepted_tokens;
+    t.guessed += g.guessed_tokens;
+    t.accepted += g.accepted_tokens;
   }
-  const int64_t fed = call_.prompt_tokens - call_.cached_tokens;
-  Json timings = {{"cache_n", call_.cached_tokens},
-                  {"prompt_n", fed},
-                  {"prompt_ms", prompt_ms},
-                  {"prompt_per_second", rate(fed, prompt_ms)},
-                  {"predicted_n", call_.answer_tokens},
-                  {"predicted_ms", predicted_ms},
-                  {"predicted_per_second", rate(call_.answer_tokens, predicted_ms)},
-                  {"queue_ms", call_.queue_ms.value_or(0)},
-                  {"bytes_copied", static_cast<int64_t>(copied + 0.5)}};
-  if (guessed > 0) {
-    timings["draft_n"] = guessed;
-    timings["draft_n_accepted"] = accepted;
-  }
-  return timings;
+  t.cached = call_.cached_tokens;
+  t.prompt = call_.prompt_tokens - call_.cached_tokens;
+  t.prompt_per_second = rate(t.prompt, t.prompt_ms);
+  t.predicted = call_.answer_tokens;
+  t.predicted_per_second = rate(t.predicted, t.predicted_ms);
+  t.queue_ms = call_.queue_ms.value_or(0);
+  t.bytes_copied = static_cast<int64_t>(copied + 0.5);
+  return t;
 }
 
 }  // namespace situ::serve

@@ -16,6 +16,7 @@ namespace situ::serve {
 class Client {
  public:
   virtual void respond(Call& call, int status, const Json& body) = 0;
+  virtual void refuse_call(Call& call, const Refusal& refusal) = 0;
   virtual bool begin_events(Call& call) = 0;
   // False: the client is gone, or does not read.
   virtual bool send(Call& call, std::string_view bytes) = 0;
@@ -27,14 +28,11 @@ class Client {
   ~Client() = default;
 };
 
-// Tells the client of a stream that the server lives. An empty line behind it would end an event without data, which
-// some parsers hand on.
-inline constexpr const char* kComment = ": ping\n";
-
 class Answering {
  public:
   // Submits what was asked for. Refusal: it is refused; nothing of it goes on.
-  static OrRefusal<std::unique_ptr<Answering>> begin(Client& client, Call& call, Model& model, Asked asked);
+  static OrRefusal<std::unique_ptr<Answering>> begin(Client& client, Call& call, Model& model, Ask ask,
+                                                     std::vector<Request> requests);
   // The client is woken whenever there is something to advance.
   void follow();
   ~Answering();
@@ -54,12 +52,12 @@ class Answering {
 
  private:
   Answering(Client& client, Call& call, std::unique_ptr<BodyAnswer> answer);
-  bool streams() const { return answer_->asked().stream; }
+  bool streams() const { return answer_->ask().stream; }
   void note_token(size_t choice);
   void complete();
-  void event(const Json& piece);
+  void add(const std::vector<Piece>& pieces);
   void flush();
-  Json timings() const;
+  Timings timings() const;
 
   Client& client_;
   Call& call_;

@@ -1,9 +1,11 @@
 // Answers in pieces are the same answers; the table of fields is JSON; bodies that are no JSON are told.
-#include "serve/bodies.h"
+#include "serve/body_answer.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cstdlib>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
@@ -11,7 +13,10 @@
 #include "onnx/test_model.h"
 #include "serve/answering.h"
 #include "serve/media_bytes.h"
-#include "serve/openai_errors.h"
+#include "serve/media_files.h"
+#include "serve/protocols/messages/messages.h"
+#include "serve/protocols/openai/errors.h"
+#include "serve/protocols/openai/openai.h"
 #include "text/test_models.h"
 
 namespace situ::serve {
@@ -49,6 +54,21 @@ Model load() {
   return std::move(*model);
 }
 
+Json json_of(const std::string& text) { return std::get<Json>(parse_body(text)); }
+
+// What a body asks for, and its requests.
+struct Whole {
+  Ask ask;
+  std::vector<Request> requests;
+};
+Whole understood(const Protocol& protocol, const std::string& text, const Model& model) {
+  OrRefusal<Ask> ask = protocol.read(json_of(text), model, {});
+  if (const Refusal* f = std::get_if<Refusal>(&ask)) return ADD_FAILURE() << f->message << text, Whole{};
+  OrRefusal<std::vector<Request>> requests = requests_of(std::get<Ask>(ask));
+  if (const Refusal* f = std::get_if<Refusal>(&requests)) return ADD_FAILURE() << f->message << text, Whole{};
+  return {std::move(std::get<Ask>(ask)), std::move(std::get<std::vector<Request>>(requests))};
+}
+
 // The text, log-probabilities and end of each choice, put together from pieces.
 std::map<int64_t, Json> joined(const std::vector<Json>& chunks, bool chat) {
   std::map<int64_t, Json> found;
@@ -72,40 +92,42 @@ std::map<int64_t, Json> joined(const std::vector<Json>& chunks, bool chat) {
 
 TEST(Bodies, PiecesAreTheWholeAnswer) {
   Model model = load();
-  const std::pair<Route, const char*> bodies[] = {
-      {Route::kChat, R"({"messages": [{"role": "user", "content": "ab"}], "max_tokens": 6})"},
-      {Route::kChat, R"({"messages": [{"role": "user", "content": "ab"}], "max_tokens": 9, "n": 3, "temperature": 1,
+  const std::pair<bool, const char*> bodies[] = {
+      {true, R"({"messages": [{"role": "user", "content": "ab"}], "max_tokens": 6})"},
+      {true, R"({"messages": [{"role": "user", "content": "ab"}], "max_tokens": 9, "n": 3, "temperature": 1,
                          "seed": 4, "logprobs": true, "top_logprobs": 2, "prompt_logprobs": 1})"},
-      {Route::kChat, R"({"messages": [{"role": "user", "content": "a"}], "stop": "ef", "logprobs": true})"},
-      {Route::kChat, R"({"messages": [{"role": "user", "content": "a"}], "num_beams": 3, "n": 2, "max_tokens": 4})"},
-      {Route::kCompletions, R"({"prompt": ["ab", "c"], "max_tokens": 5, "n": 2, "logprobs": 1, "temperature": 1})"},
-      {Route::kCompletions, R"({"prompt": "abc", "max_tokens": 5, "echo": true})"},
-      {Route::kCompletions, R"({"prompt": "abc", "max_tokens": 0, "echo": true, "logprobs": 1})"},
-      {Route::kCompletions, R"({"prompt": [5], "max_tokens": 1})"},
-      {Route::kChat, R"({"messages": [{"role": "user", "content": "a"}], "stop_token_ids": [1], "logprobs": true})"},
-      {Route::kCompletions, R"({"prompt": "a", "stop_token_ids": [1], "logprobs": 1})"}};
-  for (const auto& [route, text] : bodies) {
-    const Json body = std::get<Json>(parse_body(text));
-    OrRefusal<Asked> read = read_body(route, body, model);
-    ASSERT_TRUE(std::holds_alternative<Asked>(read)) << std::get<Refusal>(read).message;
-    const Asked& asked = std::get<Asked>(read);
-    BodyStream stream(model, asked, {"id", 7, "name"});
-    std::vector<Generation> results;
-    std::vector<Json> chunks;
-    const auto add = [&](const std::vector<Json>& more) { chunks.insert(chunks.end(), more.begin(), more.end()); };
-    for (size_t i = 0; i < asked.requests.size(); ++i) {
-      Result<Ticket> ticket = model.submit(asked.requests[i]);
+      {true, R"({"messages": [{"role": "user", "content": "a"}], "stop": "ef", "logprobs": true})"},
+      {true, R"({"messages": [{"role": "user", "content": "a"}], "num_beams": 3, "n": 2, "max_tokens": 4})"},
+      {false, R"({"prompt": ["ab", "c"], "max_tokens": 5, "n": 2, "logprobs": 1, "temperature": 1})"},
+      {false, R"({"prompt": "abc", "max_tokens": 5, "echo": true})"},
+      {false, R"({"prompt": "abc", "max_tokens": 0, "echo": true, "logprobs": 1})"},
+      {false, R"({"prompt": [5], "max_tokens": 1})"},
+      {true, R"({"messages": [{"role": "user", "content": "a"}], "stop_token_ids": [1], "logprobs": true})"},
+      {false, R"({"prompt": "a", "stop_token_ids": [1], "logprobs": 1})"}};
+  for (const auto& [chat, text] : bodies) {
+    const Protocol& protocol = chat ? chat_protocol() : completions_protocol();
+    const auto [ask, requests] = understood(protocol, text, model);
+    const Envelope envelope{"id", 7, "name"};
+    const std::unique_ptr<Writer> writer = protocol.writer(model, ask, envelope);
+    Telling telling(ask, true);
+    std::vector<std::optional<Generation>> results;
+    std::vector<Out> outs;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      Result<Ticket> ticket = model.submit(requests[i]);
       ASSERT_TRUE(ticket.is_ok()) << ticket.status().message();
-      add(stream.begin(i));
-      while (const std::optional<Event> token = ticket->next())
-        if (std::optional<Json> chunk = stream.token(i, *token)) chunks.push_back(std::move(*chunk));
+      telling.begin(i, outs);
+      while (const std::optional<Event> token = ticket->next()) telling.token(i, *token, outs);
       const Result<Generation> g = ticket->result();
-      ASSERT_FALSE(refusal_of(asked, g).has_value()) << text;
-      add(stream.end(i, *g));
+      ASSERT_FALSE(refusal_of(ask, g).has_value()) << text;
+      telling.end(i, *g, outs);
       results.push_back(*g);
     }
-    const bool chat = route == Route::kChat;
-    const Json whole = answer_body(model, asked, {"id", 7, "name"}, results);
+    outs.push_back({0, telling.finished(), {}});
+    std::vector<Piece> written;
+    for (const Out& out : outs) writer->put(out, written);
+    std::vector<Json> chunks;
+    for (const Piece& piece : written) chunks.push_back(Json::parse(piece.json));
+    const Json whole = whole_of(model, protocol, ask, envelope, results);
     const std::map<int64_t, Json> pieces = joined(chunks, chat);
     ASSERT_EQ(pieces.size(), whole["choices"].size()) << text;
     for (const Json& c : whole["choices"]) {
@@ -119,19 +141,25 @@ TEST(Bodies, PiecesAreTheWholeAnswer) {
         EXPECT_EQ(p["logprobs"][key], c["logprobs"][key]) << text;
       }
     }
-    EXPECT_EQ(stream.usage()["usage"], whole["usage"]) << text;
-    EXPECT_TRUE(stream.usage()["choices"].empty());
+    WholeAnswer folded;  // of what was told piece by piece
+    for (const Out& out : outs) folded.put(out);
+    EXPECT_EQ(protocol.whole(model, ask, envelope, folded), whole) << text;
   }
+}
+
+// The whole answer to a body of one prompt.
+Json answer_to(const Protocol& protocol, const std::string& text, const Model& model) {
+  const auto [ask, requests] = understood(protocol, text, model);
+  std::vector<std::optional<Generation>> results;
+  for (const Request& r : requests) results.push_back(*model.submit(r)->result());
+  return whole_of(model, protocol, ask, {}, results);
 }
 
 // Half a character: the token's text is a replacement, and its bytes are its own.
 TEST(Bodies, BytesOfHalfACharacter) {
   Model model = load();
-  const Json body = std::get<Json>(parse_body(R"({"prompt_token_ids": [5], "max_tokens": 2, "logprobs": true})"));
-  OrRefusal<Asked> read = read_body(Route::kChat, body, model);
-  const Asked& asked = std::get<Asked>(read);
-  const Result<Generation> g = model.submit(asked.requests[0])->result();
-  const Json answer = answer_body(model, asked, {}, {&*g, 1});
+  const Json answer =
+      answer_to(chat_protocol(), R"({"prompt_token_ids": [5], "max_tokens": 2, "logprobs": true})", model);
   EXPECT_EQ(answer["choices"][0]["message"]["content"], "\u00E9");
   const Json& content = answer["choices"][0]["logprobs"]["content"];
   EXPECT_EQ(content[0]["token"], "\uFFFD");
@@ -142,11 +170,9 @@ TEST(Bodies, BytesOfHalfACharacter) {
 // Tokens that are parts of characters are told apart in maps by text, each with its own number.
 TEST(Bodies, AlternativesOfHalfACharacter) {
   Model model = load();
-  const Json body =
-      std::get<Json>(parse_body(R"({"prompt": [4], "max_tokens": 3, "logprobs": 8, "echo": true, "temperature": 0})"));
-  const Asked asked = std::get<Asked>(read_body(Route::kCompletions, body, model));
-  const Result<Generation> g = model.submit(asked.requests[0])->result();
-  const Json logprobs = answer_body(model, asked, {}, {&*g, 1})["choices"][0]["logprobs"];
+  const Json logprobs = answer_to(completions_protocol(),
+                                  R"({"prompt": [4], "max_tokens": 3, "logprobs": 8, "echo": true, "temperature": 0})",
+                                  model)["choices"][0]["logprobs"];
   EXPECT_EQ(logprobs["tokens"], Json::parse(R"(["e", "f", "bytes:\\xc3", "bytes:\\xa9"])"));
   for (size_t i = 1; i < 4; ++i) {
     const Json& top = logprobs["top_logprobs"][i];
@@ -159,9 +185,9 @@ TEST(Bodies, AlternativesOfHalfACharacter) {
 TEST(Bodies, TheFieldOfAnOption) {
   Model model = load();
   const auto param = [&](const char* text) {
-    const Asked asked = std::get<Asked>(read_body(Route::kChat, std::get<Json>(parse_body(text)), model));
-    const Result<Ticket> ticket = model.submit(asked.requests[0]);
-    return ticket.is_ok() ? "" : refusal_of(asked, ticket.status()).option;
+    const auto [ask, requests] = understood(chat_protocol(), text, model);
+    const Result<Ticket> ticket = model.submit(requests[0]);
+    return ticket.is_ok() ? "" : refusal_of(ask, ticket.status()).option;
   };
   EXPECT_EQ(param(R"({"prompt_token_ids": [0], "stop_token_ids": [99], "stop": "top_p"})"), "stop_token_ids");
   EXPECT_EQ(param(R"({"prompt_token_ids": [0], "num_beams": 2, "guided_regex": "a"})"), "guided_regex");
@@ -174,11 +200,10 @@ TEST(Bodies, TheFieldOfAnOption) {
 TEST(Bodies, AnyNumberOfTokens) {
   Model model = load();
   for (const char* most : {"60", "1073741825", "9223372036854775807", "18446744073709551615"}) {
-    const Json body = std::get<Json>(
-        parse_body(R"({"prompt_token_ids": [0], "ignore_eos": true, "max_tokens": )" + std::string(most) + "}"));
-    OrRefusal<Asked> read = read_body(Route::kChat, body, model);
-    ASSERT_TRUE(std::holds_alternative<Asked>(read)) << std::get<Refusal>(read).message;
-    const Result<Generation> g = model.submit(std::get<Asked>(read).requests[0])->result();
+    const Whole whole =
+        understood(chat_protocol(),
+                   R"({"prompt_token_ids": [0], "ignore_eos": true, "max_tokens": )" + std::string(most) + "}", model);
+    const Result<Generation> g = model.submit(whole.requests.at(0))->result();
     EXPECT_EQ(g->output_ids.size(), most == std::string("60") ? 60u : 64u);
     EXPECT_EQ(g->finish_reason, FinishReason::kLength);
   }
@@ -198,8 +223,7 @@ TEST(Bodies, ATicketThatIsReplaced) {
 // What finds no room now may find it later: refused, or at the end of an answer.
 TEST(Bodies, NoRoomIsNoFaultOfTheModel) {
   Model model = load();
-  const Json body = std::get<Json>(parse_body(R"({"prompt_token_ids": [0], "max_tokens": 1})"));
-  const Asked asked = std::get<Asked>(read_body(Route::kChat, body, model));
+  const Ask asked = understood(chat_protocol(), R"({"prompt_token_ids": [0], "max_tokens": 1})", model).ask;
   const auto expect = [&](const Refusal& refusal, int status, const char* code) {
     EXPECT_EQ(words_of(refusal).status, status) << refusal.message;
     EXPECT_STREQ(words_of(refusal).code, code);
@@ -225,6 +249,7 @@ class NoMemory final : public Client {
 
  private:
   void respond(Call&, int, const Json&) override { ++answers; }
+  void refuse_call(Call&, const Refusal&) override { ++answers; }
   bool begin_events(Call&) override { return true; }
   bool send(Call&, std::string_view) override { return true; }
   void end(Call&) override {}
@@ -235,12 +260,12 @@ class NoMemory final : public Client {
 // Who was told of a failure hears nothing of what comes later.
 TEST(Bodies, AnAnswerThatIsGivenUp) {
   Model model = load();
-  const Json body = std::get<Json>(parse_body(R"({"prompt_token_ids": [0], "max_tokens": 3})"));
   for (const bool gives_up : {true, false}) {
     NoMemory client;
     Call call;
+    Whole whole = understood(chat_protocol(), R"({"prompt_token_ids": [0], "max_tokens": 3})", model);
     OrRefusal<std::unique_ptr<Answering>> begun =
-        Answering::begin(client, call, model, std::get<Asked>(read_body(Route::kChat, body, model)));
+        Answering::begin(client, call, model, std::move(whole.ask), std::move(whole.requests));
     Answering& answering = *std::get<std::unique_ptr<Answering>>(begun);
     int failures = 0;
     for (int tries = 0; tries < 100 && !answering.ended(); ++tries) try {
@@ -275,33 +300,275 @@ TEST(Bodies, AFileIsReadOnce) {
   using Bytes = std::vector<uint8_t>;
   const auto measured = [&](const std::string& url) {
     const Json part = {{"type", "image_url"}, {"image_url", {{"url", url}}}};
-    return bytes_of_media({{"messages", {{{"content", Json::array({part, part})}}}}}, limits, files);
+    return read_files({{"messages", {{{"content", Json::array({part, part})}}}}}, limits, files);
   };
   const Bytes first = {'f', 'i', 'r', 's', 't'}, inner = {'i', 'n', 'n', 'e', 'r'};
-  EXPECT_TRUE(std::holds_alternative<int64_t>(measured("file:link")));
+  EXPECT_FALSE(measured("file:link"));
   EXPECT_EQ(left, 10);  // each part decodes its own
   std::filesystem::remove(folder / "a.png");
   std::filesystem::rename(all.path() / "outside", folder / "a.png");
   EXPECT_EQ(files.bytes("file:link"), first);
   EXPECT_EQ(files.bytes("file:link"), first);
   EXPECT_EQ(files.bytes("file:link"), std::nullopt);
-  EXPECT_STREQ(words_of(std::get<Refusal>(measured("file:a.png"))).code, "limit_exceeded");
+  EXPECT_STREQ(words_of(measured("file:a.png").value()).code, "limit_exceeded");
   const std::string nul("a.png\0.jpg", 10);
   for (const std::string& url :
        {std::string("file:out"), std::string("file:up/media/none"), std::string("file:pipe"), std::string("file:inner"),
         std::string("file:"), std::string("file:up/outside"), std::string("file:a.png%00.jpg"), "file:" + nul}) {
-    EXPECT_TRUE(std::holds_alternative<int64_t>(measured(url))) << url;
+    EXPECT_FALSE(measured(url)) << url;
     EXPECT_EQ(files.bytes(url), std::nullopt) << url;
   }
   EXPECT_EQ(left, 10);
-  EXPECT_TRUE(std::holds_alternative<int64_t>(measured("file:up/media/inner/b")));
+  EXPECT_FALSE(measured("file:up/media/inner/b"));
   EXPECT_EQ(files.bytes("file:up/media/inner/b"), inner);
-  EXPECT_EQ(words_of(std::get<Refusal>(measured("file:inner/b"))).status, 429);  // before it is read
+  EXPECT_EQ(words_of(measured("file:inner/b").value()).status, 429);  // before it is read
+}
+
+// -- events that no model has to make
+
+// Two calls behind a thought and a text; the first `count` of them, then the end.
+std::vector<Out> told_until(size_t count) {
+  std::vector<Out> outs = {{0, Begun{5}},
+                           {0, ReasoningPiece{"It is "}},
+                           {0, ReasoningPiece{"\"far\"."}},
+                           {0, TextPiece{"Let me"}},
+                           {0, TextPiece{" look.\n"}},
+                           {0, CallBegun{0, "weather"}},
+                           {0, ArgumentsPiece{0, R"({"city": "O)"}},
+                           {0, ArgumentsPiece{0, R"(slo", "days": 2})"}},
+                           {0, CallEnded{0}},
+                           {0, CallBegun{1, "now"}},
+                           {0, ArgumentsPiece{1, "{}"}},
+                           {0, CallEnded{1}}};
+  const bool whole = count >= outs.size();
+  outs.resize(std::min(count, outs.size()), Out{0, Begun{}});
+  outs.push_back({0, Ended{whole ? FinishReason::kStop : FinishReason::kLength, 9}});
+  outs.push_back({0, Finished{{5, 9, 2, 3}, std::nullopt}});
+  return outs;
+}
+
+// A chat message put together from its pieces, as clients do. A call that has no end is one too.
+Json joined_message(const std::vector<Piece>& pieces) {
+  Json message = {
+      {"content", ""}, {"reasoning_content", ""}, {"tool_calls", Json::array()}, {"finish_reason", nullptr}};
+  for (const Piece& piece : pieces) {
+    const Json choice = Json::parse(piece.json)["choices"][0];
+    for (const auto& [key, value] : choice["delta"].items()) {
+      if (key == "content" || key == "reasoning_content")
+        message[key] = message[key].get<std::string>() + value.get<std::string>();
+      if (key != "tool_calls") continue;
+      const Json& call = value[0];
+      Json& calls = message["tool_calls"];
+      if (call["index"] == calls.size()) {
+        EXPECT_EQ(call["type"], "function");
+        EXPECT_TRUE(call["id"].get<std::string>().starts_with("call_"));
+        calls.push_back(call["function"]);
+      } else {
+        EXPECT_FALSE(call.contains("id") || call["function"].contains("name")) << "sent once";
+        Json& arguments = calls[call["index"].get<size_t>()]["arguments"];
+        arguments = arguments.get<std::string>() + call["function"]["arguments"].get<std::string>();
+      }
+    }
+    message["finish_reason"] = choice["finish_reason"];
+  }
+  return message;
+}
+
+// The blocks of a message put together from its events; the texts of calls stay texts. `open`: the last one has no end.
+Json joined_blocks(const std::vector<Piece>& pieces, Json& end, bool& open) {
+  Json blocks = Json::array();
+  open = false;
+  for (const Piece& piece : pieces) {
+    const Json event = Json::parse(piece.json);
+    EXPECT_EQ(event["type"], piece.event);
+    if (piece.event == "content_block_start") {
+      EXPECT_FALSE(open) << "each ends before the next one begins";
+      open = true;
+      EXPECT_EQ(event["index"], blocks.size());
+      blocks.push_back(event["content_block"]);
+      if (blocks.back().contains("input")) blocks.back()["input"] = "";
+    } else if (piece.event == "content_block_delta") {
+      Json& block = blocks.at(event["index"].get<size_t>());
+      for (const char* key : {"text", "thinking", "signature", "partial_json"})
+        if (event["delta"].contains(key)) {
+          Json& to = block[key == std::string("partial_json") ? "input" : key];
+          to = to.get<std::string>() + event["delta"][key].get<std::string>();
+        }
+    } else if (piece.event == "content_block_stop") {
+      open = false;
+    } else if (piece.event == "message_delta") {
+      end = event["delta"];
+    }
+  }
+  return blocks;
+}
+
+std::vector<Piece> written(const Protocol& protocol, const Model& model, const Ask& ask, const std::vector<Out>& outs) {
+  std::vector<Piece> pieces;
+  const std::unique_ptr<Writer> writer = protocol.writer(model, ask, {protocol.new_id(), 7, "name", 3, "", "fp_1"});
+  writer->open(pieces);
+  for (const Out& out : outs) writer->put(out, pieces);
+  return pieces;
+}
+
+// What was told behind any event, whole and in pieces. SITU_WRITE_ANSWERS names a file that gets all of it, for the
+// types of clients (tests/clients/validate.py).
+TEST(Bodies, CallsAndReasoningByBothProtocols) {
+  Model model = load();
+  Json all = Json::array();
+  for (size_t count = 1; count <= 12; ++count) {
+    Ask ask;
+    ask.by = &model;
+    ask.prompts = {{5, 0, 1}};
+    const std::vector<Out> outs = told_until(count);
+    WholeAnswer folded;
+    for (const Out& out : outs) folded.put(out);
+    const size_t ended = count >= 12 ? 2 : count >= 9 ? 1 : 0, begun = count >= 10 ? 2 : count >= 6 ? 1 : 0;
+
+    const std::vector<Piece> chunks = written(chat_protocol(), model, ask, outs);
+    const Json chat = chat_protocol().whole(model, ask, {chat_protocol().new_id(), 7, "name", 3, "", "fp_1"}, folded);
+    const Json joined = joined_message(chunks), message = chat["choices"][0]["message"];
+    const Json calls = message.value("tool_calls", Json::array());
+    EXPECT_EQ(joined["finish_reason"], chat["choices"][0]["finish_reason"]);
+    EXPECT_EQ(joined["finish_reason"], count >= 12 ? "tool_calls" : "length");
+    EXPECT_EQ(joined["reasoning_content"], message.value("reasoning_content", ""));
+    EXPECT_EQ(message["content"].is_null(), count == 2 || count == 3);  // reasoning alone
+    EXPECT_EQ(joined["content"], message["content"].is_null() ? Json("") : message["content"]);
+    ASSERT_EQ(calls.size(), ended) << "a call that was cut is left out";
+    EXPECT_EQ(joined["tool_calls"].size(), begun);
+    for (size_t i = 0; i < ended; ++i) EXPECT_EQ(calls[i]["function"], joined["tool_calls"][i]);
+
+    const std::vector<Piece> events = written(messages_protocol(), model, ask, outs);
+    const Json whole = messages_protocol().whole(model, ask, {messages_protocol().new_id(), 7, "name", 3}, folded);
+    Json end;
+    bool open = false;
+    const Json blocks = joined_blocks(events, end, open);
+    EXPECT_EQ(open, begun > ended);
+    EXPECT_EQ(blocks.size(), whole["content"].size() + (begun - ended));
+    EXPECT_EQ(end["stop_reason"], whole["stop_reason"]);
+    EXPECT_EQ(end["stop_reason"], count >= 12 ? "tool_use" : "max_tokens");
+    for (size_t i = 0; i < whole["content"].size(); ++i) {
+      Json block = whole["content"][i], streamed = blocks.at(i);
+      if (block["type"] == "tool_use") {
+        streamed["input"] = Json::parse(streamed["input"].get<std::string>());
+        block.erase("id"), streamed.erase("id");
+      }
+      EXPECT_EQ(block, streamed);
+    }
+    const auto list = [](const std::vector<Piece>& pieces) {
+      Json texts = Json::array();
+      for (const Piece& piece : pieces) texts.push_back(Json::parse(piece.json));
+      return texts;
+    };
+    all.push_back({{"chat", chat}, {"chunks", list(chunks)}, {"message", whole}, {"events", list(events)}});
+  }
+  if (const char* file = std::getenv("SITU_WRITE_ANSWERS")) std::ofstream(file) << all;
+}
+
+// Thinking is shown to who asked for it.
+TEST(Bodies, ThinkingThatNobodyAskedFor) {
+  Model model = load();
+  Ask ask;
+  ask.prompts = {{5, 0, 1}};
+  ask.shows_reasoning = false;
+  WholeAnswer folded;
+  for (const Out& out : told_until(5)) folded.put(out);
+  const Json whole = messages_protocol().whole(model, ask, {}, folded);
+  EXPECT_EQ(whole["content"], Json::parse(R"([{"type": "text", "text": "Let me look.\n"}])"));
+  for (const Piece& piece : written(messages_protocol(), model, ask, told_until(5)))
+    EXPECT_EQ(piece.json.find("thinking"), std::string::npos) << piece.json;
+}
+
+// Bodies of Messages, and what they become.
+TEST(Bodies, MessagesAreRead) {
+  Model model = load();
+  const OrRefusal<Ask> read = messages_protocol().read(
+      json_of(R"({
+    "max_tokens": 4, "stop_sequences": ["x", "y"], "temperature": 0.5, "top_k": 3,
+    "metadata": {"user_id": "a"}, "odd": 1,
+    "system": [{"type": "text", "text": "x-an)"
+              R"(thropic-billing: 1"}, {"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+    "tools": [{"name": "f", "description": "d", "input_schema": {"type": "object", "properties": {"k": {}}}},
+              {"type": "web_search_20250305", "name": "web_search"}],
+    "tool_choice": {"type": "tool", "name": "f", "disable_parallel_tool_use": true},
+    "thinking": {"type": "enabled", "budget_tokens": 1024},
+    "messages": [{"role": "user", "content": "c"}, {"role": "user", "content": [{"type": "text", "text": "d"}]},
+      {"role": "assistant", "content": [
+        {"type": "thinking", "thinking": "t", "signature": ""}, {"type": "text", "text": "e"},
+        {"type": "tool_use", "id": "1", "name": "f", "input": {"k": [1]}},
+        {"type": "tool_use", "id": "2", "name": "f", "input": {}}]},
+      {"role": "user", "content": [
+        {"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "r"}]},
+        {"type": "tool_result", "tool_use_id": "2"}, {"type": "text", "text": "g"},
+        {"type": "document", "source": {}}]}]})"),
+      model, {});
+  ASSERT_TRUE(std::holds_alternative<Ask>(read)) << std::get<Refusal>(read).message;
+  const Ask& ask = std::get<Ask>(read);
+  const std::vector<Message>& turns = std::get<Prompt>(ask.input).messages;
+  std::string seen;
+  for (const Message& turn : turns) {
+    seen += turn.role + "[" + turn.tool_call_id + "]" + turn.reasoning;
+    for (const Part& part : turn.parts) seen += "'" + part.text + "'";
+    for (const ToolCall& call : turn.tool_calls) seen += call.id + call.name + call.arguments_json;
+    seen += ";";
+  }
+  EXPECT_EQ(seen, "system[]'a\n\nb';user[]'c''d';assistant[]t'e'1f{\"k\":[1]}2f{};tool[1]'r';tool[2]'';user[]'g';");
+  ASSERT_EQ(ask.tools.size(), 1u);
+  EXPECT_EQ(ask.tools[0].parameters_json, R"({"type":"object","properties":{"k":{}}})");
+  EXPECT_TRUE(ask.tool_choice.kind == ToolChoice::Kind::kNamed && !ask.tool_choice.parallel && ask.shows_reasoning);
+  EXPECT_EQ(ask.options.stop, (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(ask.ignored.names(), (std::vector<std::string>{"odd", "tools[1]", "messages[3].content[3] (document)"}));
+}
+
+// Which field is wrong, and the words and statuses of errors.
+TEST(Bodies, RefusalsOfMessages) {
+  Model model = load();
+  const std::string turn = R"("messages": [{"role": "user", "content": "a"}])";
+  for (const auto& [text, option] : std::vector<std::pair<std::string, std::string>>{
+           {"{" + turn + "}", "max_tokens"},
+           {R"({"max_tokens": 1})", "messages"},
+           {R"({"max_tokens": 1, "messages": [{"role": "tool", "content": "a"}]})", "messages[0].role"},
+           {R"({"max_tokens": 1, "messages": [{"role": "user"}]})", "messages[0].content"},
+           {R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": 1}]}]})",
+            "messages[0].content[0].type"},
+           {R"({"max_tokens": 0, )" + turn + "}", "max_tokens"},
+           {R"({"max_tokens": 1, "system": [{"type": "image"}], )" + turn + "}", "system[0]"},
+           {R"({"max_tokens": 1, "thinking": {"type": "on"}, )" + turn + "}", "thinking.type"},
+           {R"({"max_tokens": 1, "tools": [{"name": ""}], )" + turn + "}", "tools[0].name"},
+           {R"({"max_tokens": 1, "tools": [{"name": "f"}, {"name": "f"}], )" + turn + "}", "tools[1].name"},
+           {R"({"max_tokens": 1, "tools": [{"name": "f", "input_schema": 1}], )" + turn + "}", "tools[0].input_schema"},
+           {R"({"max_tokens": 1, "tool_choice": {"type": "any"}, )" + turn + "}", "tool_choice"},
+           {R"({"max_tokens": 1, "tool_choice": {"type": "tool", "name": "g"}, "tools": [{"name": "f"}], )" + turn +
+                "}",
+            "tool_choice"}}) {
+    const OrRefusal<Ask> read = messages_protocol().read(json_of(text), model, {});
+    ASSERT_TRUE(std::holds_alternative<Refusal>(read)) << text;
+    EXPECT_EQ(std::get<Refusal>(read).option, option) << text;
+  }
+  using Kind = Refusal::Kind;
+  for (const auto& [kind, status, type] : {std::tuple{Kind::kMissing, 400, "invalid_request_error"},
+                                           {Kind::kKey, 401, "authentication_error"},
+                                           {Kind::kForbidden, 403, "permission_error"},
+                                           {Kind::kNoModel, 404, "not_found_error"},
+                                           {Kind::kHost, 421, "invalid_request_error"},
+                                           {Kind::kBusy, 529, "overloaded_error"},
+                                           {Kind::kNoRoom, 503, "api_error"},
+                                           {Kind::kFailed, 500, "api_error"}}) {
+    const ErrorText error = protocol_of("/messages/none").error({kind, "x", "a \"b\""}, "req_1");
+    EXPECT_EQ(error.status, status);
+    EXPECT_EQ(Json::parse(error.json),
+              Json({{"type", "error"}, {"error", {{"type", type}, {"message", "a \"b\""}}}, {"request_id", "req_1"}}));
+  }
+  EXPECT_EQ(messages_protocol().error({Kind::kHttp, "", "", 413}, "").status, 413);
+  const ErrorText context = messages_protocol().error({Kind::kContext, "messages", "other words", 0, 70, 64}, "");
+  EXPECT_EQ(Json::parse(context.json)["error"]["message"], "prompt is too long: 70 tokens > 64 maximum");
 }
 
 TEST(Bodies, TheTableIsJson) {
   std::set<std::string> names;
-  for (const BodyField& f : body_fields()) {
+  std::vector<BodyField> fields(body_fields().begin(), body_fields().end());
+  fields.insert(fields.end(), peer_fields().begin(), peer_fields().end());
+  for (const BodyField& f : fields) {
     EXPECT_TRUE(names.insert(f.name).second) << f.name;
     EXPECT_TRUE(Json::parse(f.schema, nullptr, false).is_object()) << f.name;
     EXPECT_EQ(f.read != nullptr, f.use == BodyField::Use::kUsed || f.use == BodyField::Use::kOption) << f.name;

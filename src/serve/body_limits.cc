@@ -28,20 +28,23 @@ class Check {
     };
     const auto tokens = [&](const Json& value) { return value.is_array() && !value.empty() && value[0].is_number(); };
     refuse("", depth_of(body_), &Limits::json_depth);
-    const Json &messages = at("messages"), &stop = at("stop");
+    const Json& messages = at("messages");
     refuse("messages", sized(messages), &Limits::messages);
     for (const char* name : {"prompt", "input"})
       if (!tokens(at(name))) refuse(name, sized(at(name)), &Limits::texts);
     for (const char* name : {"n", "num_beams"}) refuse(name, given(at(name)), &Limits::choices);
-    refuse("stop", sized(stop), &Limits::stops);
-    refuse("stop", bytes_of(stop), &Limits::stop_bytes);
-    if (stop.is_array())
-      for (const Json& text : stop) refuse("stop", bytes_of(text), &Limits::stop_bytes);
+    for (const char* name : {"stop", "stop_sequences"}) {
+      const Json& stop = at(name);
+      refuse(name, sized(stop), &Limits::stops);
+      refuse(name, bytes_of(stop), &Limits::stop_bytes);
+      if (stop.is_array())
+        for (const Json& text : stop) refuse(name, bytes_of(text), &Limits::stop_bytes);
+    }
     for (const char* name : {"logit_bias", "stop_token_ids"}) refuse(name, sized(at(name)), &Limits::token_rules);
     for (const char* name : {"regex", "grammar", "guided_regex"})
       refuse(name, bytes_of(at(name)), &Limits::grammar_bytes);
-    for (const char* name :
-         {"response_format", "guided_json", "guided_choice", "structured_outputs", "json_schema", "format"})
+    for (const char* name : {"response_format", "guided_json", "guided_choice", "structured_outputs", "json_schema",
+                             "format", "output_config"})
       if (const Json& value = at(name); value.is_structured() || value.is_string())
         refuse(name, std::ssize(json_text(value)), &Limits::grammar_bytes);
     media(messages);
@@ -57,17 +60,21 @@ class Check {
   const Json& at(const char* name) const { return at(body_, name); }
 
   void media(const Json& messages) {
-    int64_t images = 0;
     if (!messages.is_array()) return;
-    for (const Json& message : messages) {
-      const Json& content = at(message, "content");
-      if (!content.is_array()) continue;
-      for (const Json& part : content) {
-        images += !at(part, "image_url").is_null();
-        refuse("messages", bytes_of(at(at(part, "input_audio"), "data")) / 4 * 3, &Limits::sound_bytes);
-      }
-    }
+    int64_t images = 0;
+    for (const Json& message : messages) images += images_of(at(message, "content"));
     refuse("messages", images, &Limits::images);
+  }
+
+  int64_t images_of(const Json& content) {
+    int64_t images = 0;
+    if (!content.is_array()) return images;
+    for (const Json& part : content) {
+      images += !at(part, "image_url").is_null() || at(part, "type") == "image";
+      images += images_of(at(part, "content"));  // of a tool's result
+      refuse("messages", bytes_of(at(at(part, "input_audio"), "data")) / 4 * 3, &Limits::sound_bytes);
+    }
+    return images;
   }
 
   // The first one stays.

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "serve/bodies.h"
+#include "serve/json_body.h"
 #include "serve/limits.h"
 
 namespace situ::serve {

@@ -1,36 +1,41 @@
-// What the readers of a body's fields share: the request that comes of them, and the first refusal.
+// What the readers of a body's fields share: what is asked for, as far as it is known, and the first refusal.
 #pragma once
 
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 
-#include "serve/bodies.h"
+#include "serve/json_body.h"
+#include "serve/protocol.h"
 
 namespace situ::serve {
 
-inline constexpr int kChat = static_cast<int>(Route::kChat), kText = static_cast<int>(Route::kCompletions),
-                     kBoth = kChat | kText;  // BodyField::routes
 inline constexpr int64_t kMostTokens = int64_t{1} << 30;
 
 class BodyReader {
  public:
-  BodyReader(Route route, const Json& body, const Model& model, const BodyRules& rules)
-      : route(route), body(body), model(model), rules(rules) {}
+  // `route`: one of BodyField::routes of the fields.
+  BodyReader(int route, std::span<const BodyField* const> fields, const Json& body, const Model& model,
+             const BodyRules& rules)
+      : route(route), fields(fields), body(body), model(model), rules(rules) {
+    ask.by = &model;
+  }
 
-  const Route route;
+  const int route;
+  const std::span<const BodyField* const> fields;
   const Json& body;
   const Model& model;
   const BodyRules& rules;
-  Asked asked;
-  GenerateOptions options;
-  int priority = 0;
+  Ask ask;
   ChatOptions chat;
-  bool add_special = true;      // of a prompt that is a text
   std::string constraint = {};  // the field that says what the answer must match; "": none
   bool any_object = false;      // which is any JSON object; a schema beside it counts
   std::optional<Refusal> refusal;
+
+  // Each field that the body has, in the order of the table; other names are ignored, or refused where the rules are
+  // strict.
+  void read_fields();
 
   // What the field of this name has; null: nothing, or null.
   const Json* find(const char* name) const {
@@ -48,7 +53,7 @@ class BodyReader {
   // The same for keys of an object but the known ones; null values are as if they were absent.
   void ignore_others(const Json& object, const std::string& where, std::initializer_list<const char*> known);
   // The field `name` says this option of GenerateOptions.
-  void says(const char* option, const std::string& name) { asked.fields_of_options[option] = name; }
+  void says(const char* option, const std::string& name) { ask.fields_of_options[option] = name; }
   void refuse_type(const std::string& param, const Json& value, const std::string& wanted);
   std::optional<double> number(const std::string& name, const Json& value, double least, double most);
   std::optional<int64_t> integer(const std::string& name, const Json& value, int64_t least, int64_t most);
@@ -56,28 +61,24 @@ class BodyReader {
   // UTF-8, as all that was read.
   std::optional<std::string> string(const std::string& name, const Json& value);
   std::optional<std::vector<int64_t>> ids(const std::string& name, const Json& value);
+
+ private:
+  void read_field(const BodyField& field, const Json& value);
 };
 
-// Readers of fields that say what an answer must match (body_constraints.cc).
-void read_format(BodyReader& reader, const char* name, const Json& value);
-void read_schema(BodyReader& reader, const char* name, const Json& value);
-void read_json_format(BodyReader& reader, const char* name, const Json& value);
-void read_regex(BodyReader& reader, const char* name, const Json& value);
-void read_lark(BodyReader& reader, const char* name, const Json& value);
-void read_choice(BodyReader& reader, const char* name, const Json& value);
-void read_structured_outputs(BodyReader& reader, const char* name, const Json& value);
-
-// Fields of other servers without effect here, at some values or at all (peer_fields.cc).
-std::span<const BodyField> peer_fields();
-
-// A value for a message: the beginning of its JSON.
-std::string shown(const Json& value);
-
-std::string without_paths(const Model& model, std::string message);
-
-// The prompt of messages: ids, and what images and sounds are. Sets the refusal.
-Prompt prompt_of_messages(BodyReader& reader, const Json& messages);
-// The text that they become, images and sounds by their placeholders. Sets the refusal.
-std::string text_of_messages(BodyReader& reader, const Json& messages);
+// Readers of fields that protocols share: the option of GenerateOptions is called as the field, but for those that
+// read_fields() knows by another name.
+template <auto Field, int64_t least, int64_t most>
+void read_integer(BodyReader& r, const char* name, const Json& value) {
+  if (const std::optional<int64_t> n = r.integer(name, value, least, most)) r.ask.options.*Field = *n;
+}
+template <auto Field, int least, int most>
+void read_number(BodyReader& r, const char* name, const Json& value) {
+  if (const std::optional<double> x = r.number(name, value, least, most)) r.ask.options.*Field = *x;
+}
+void read_later(BodyReader& reader, const char* name, const Json& value);  // with others
+void read_model(BodyReader& reader, const char* name, const Json& value);
+void read_stream(BodyReader& reader, const char* name, const Json& value);
+void read_temperature(BodyReader& reader, const char* name, const Json& value);
 
 }  // namespace situ::serve

@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "serve/bodies.h"
 #include "serve/hosted.h"
 #include "serve/http.h"
+#include "serve/ignored.h"
+#include "serve/protocol.h"
 
 namespace situ::serve {
 
@@ -35,9 +36,10 @@ std::span<const RouteEntry> route_entries();
 struct Call : std::enable_shared_from_this<Call> {
   uint64_t id = 0;
   std::string request_id, key, client, salt, method, path, query, origin, body;
-  int most_priority = 0;              // of its key
-  const RouteEntry* route = nullptr;  // null: refused before it was known
-  std::string allowed;                // methods of the path, where this is none of them
+  int most_priority = 0;                        // of its key
+  const RouteEntry* route = nullptr;            // null: refused before it was known
+  const Protocol* protocol = &protocol_of("");  // of its path: what refuses it, and answers it
+  std::string allowed;                          // methods of the path, where this is none of them
   Clock::time_point begun = Clock::now();
 
   bool asked = false;  // its body came, or what was wrong with it; of the thread of HTTP

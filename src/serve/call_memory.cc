@@ -21,7 +21,7 @@ int64_t bytes_of_texts(const Json& value) {
   int64_t bytes = 0;
   if (value.is_structured())
     for (const auto& [name, part] : value.items())
-      if (name != "input_audio") bytes += bytes_of_texts(part);
+      if (name != "input_audio" && name != "source") bytes += bytes_of_texts(part);
   return bytes;
 }
 
@@ -31,8 +31,10 @@ MediaFiles Server::files_of(const Call& call) {
   return MediaFiles(options_.media_path, [this, id = call.id](int64_t bytes) { return http_->take(id, bytes); });
 }
 
-std::optional<Refusal> Server::take_media(Call& call, const Json& body, MediaFiles& files) {
-  const OrRefusal<int64_t> media = bytes_of_media(body, options_.limits, files);
+std::optional<Refusal> Server::take_media(Call& call, const Ask& ask) {
+  const Prompt* conversation = std::get_if<Prompt>(&ask.input);
+  if (!conversation) return std::nullopt;
+  const OrRefusal<int64_t> media = bytes_of_media(*conversation, options_.limits);
   if (const Refusal* f = std::get_if<Refusal>(&media)) return *f;
   if (http_->take(call.id, std::get<int64_t>(media))) return std::nullopt;
   return Refusal{Refusal::Kind::kBusy, "",

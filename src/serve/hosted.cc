@@ -39,6 +39,19 @@ const char* why_not(const Model& model, HostedModels::Use use) {
 
 }  // namespace
 
+ModelKind kind_of(const Model& model) {
+  const Model::Impl& m = impl_of(model);
+  if (!model.generates())
+    return {text_graph(m.files.decoder.graph).kind == EncoderOutput::kLabels ? "rerank" : "embeddings"};
+  ModelKind kind{model.tokenizer().has_chat_template() ? "chat" : "completion"};
+  const FolderTokenizer* text = m.text();
+  for (const char* name : {"enable_thinking", "thinking", "reasoning_effort", "reasoning_content"})
+    kind.reasoning = kind.reasoning || (text && text->template_reads(name));
+  for (const MediaFile& file : m.folder.media_files) (file.sound ? kind.audio : kind.vision) = true;
+  kind.structured_output = text != nullptr;
+  return kind;
+}
+
 Result<HostedModels> HostedModels::of(std::vector<ModelSource> sources, const std::vector<std::string>& aliases,
                                       const LoadOptions& load) {
   const auto wrong = [](const std::string& why) { return Status::error(Code::kInvalidArgument, why); };
@@ -60,9 +73,13 @@ Result<HostedModels> HostedModels::of(std::vector<ModelSource> sources, const st
                            [&](const Hosted& h) { return name_of(h.source.path) == path; });
     if (model == hosted.models_.end())
       model = hosted.models_.insert(hosted.models_.end(), Hosted{{}, {}, {path, load}, {}, 0});
-    if (const std::string name = alias.substr(0, sign);
-        std::find(model->names.begin(), model->names.end(), name) == model->names.end())
+    if (const std::string name = alias.substr(0, sign); name == "*") {
+      const auto index = static_cast<size_t>(model - hosted.models_.begin());
+      if (hosted.other_.value_or(index) != index) return wrong("--alias '*=' names two models");
+      hosted.other_ = index;
+    } else if (std::find(model->names.begin(), model->names.end(), name) == model->names.end()) {
       model->names.push_back(name);
+    }
   }
   if (hosted.models_.empty()) return wrong("no model was given");
   // A folder's own name, where no other has it.
@@ -105,8 +122,12 @@ OrRefusal<Hosted*> HostedModels::find(std::string_view name, Use use) {
       return Refusal{Refusal::Kind::kByModel, "model", "no model can do this; there are: " + names()};
     name = models_.front().name;
   }
+  const auto has_name = [&](const Hosted& h) {
+    return std::find(h.names.begin(), h.names.end(), name) != h.names.end();
+  };
+  const bool other = other_ && std::none_of(models_.begin(), models_.end(), has_name);
   for (Hosted& h : models_) {
-    if (std::find(h.names.begin(), h.names.end(), name) == h.names.end()) continue;
+    if (other ? &h != &models_[*other_] : !has_name(h)) continue;
     if (const char* why = why_not(*h.model, use))
       return Refusal{Refusal::Kind::kByModel, "model", "the model '" + h.name + "' " + why};
     return &h;

@@ -3,8 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "audio/audio_reader.h"
-#include "serve/body_reader.h"
-#include "serve/data_url.h"
+#include "serve/media_files.h"
 #include "vision/image_file.h"
 
 namespace situ::serve {
@@ -24,40 +23,20 @@ const Json& at(const Json& json, const char* name) {
 
 class Media {
  public:
-  Media(const Limits& limits, MediaFiles& files) : limits_(limits), files_(files) {}
+  explicit Media(const Limits& limits) : limits_(limits) {}
 
-  OrRefusal<int64_t> bytes(const Json& messages) {
-    if (messages.is_array())
-      for (const Json& message : messages) {
-        const Json& content = at(message, "content");
-        if (!content.is_array()) continue;
-        for (const Json& part : content) {
-          const Json& image = at(part, "image_url");
-          take_image(image.is_object() ? at(image, "url") : image);
-          take_sound(at(at(part, "input_audio"), "data"));
-        }
+  OrRefusal<int64_t> bytes(const Prompt& conversation) {
+    for (const Message& message : conversation.messages)
+      for (const Part& part : message.parts) {
+        const std::span bytes(static_cast<const std::byte*>(part.data.get()), part.size);
+        if (part.kind == Part::Kind::kImage) take_pixels(bytes);
+        if (part.kind == Part::Kind::kAudio) take_sound(bytes);
       }
     if (refusal_) return std::move(*refusal_);
     return bytes_;
   }
 
  private:
-  void take_image(const Json& url) {
-    if (!url.is_string() || refusal_) return;
-    const std::string& whole = url.get_ref<const std::string&>();
-    if (whole.starts_with("file:") && files_.allowed()) return take_file(whole);
-    if (const std::optional<std::vector<uint8_t>> bytes = bytes_of_data_url(whole))
-      take_pixels(std::as_bytes(std::span(*bytes)));
-  }
-
-  void take_file(const std::string& url) {
-    const OrRefusal<const std::vector<uint8_t>*> read = files_.read(url, limits_);
-    if (const Refusal* refusal = std::get_if<Refusal>(&read))
-      refusal_ = *refusal;
-    else if (const std::vector<uint8_t>* bytes = std::get<const std::vector<uint8_t>*>(read))
-      take_pixels(std::as_bytes(std::span(*bytes)));
-  }
-
   void take_pixels(std::span<const std::byte> file) {
     const Result<ImageSize> size = image_size(file, "image");
     if (!size.is_ok()) return;
@@ -67,13 +46,10 @@ class Media {
     bytes_ += size->width * size->height * kBytesOfPixel;
   }
 
-  void take_sound(const Json& data) {
-    if (!data.is_string() || refusal_) return;
-    const std::optional<std::vector<uint8_t>> file = from_base64(data.get_ref<const std::string&>());
-    if (!file) return;
-    const Result<AudioReader> reader = AudioReader::open_memory(std::as_bytes(std::span(*file)), "sound", kRate);
+  void take_sound(std::span<const std::byte> file) {
+    const Result<AudioReader> reader = AudioReader::open_memory(file, "sound", kRate);
     if (!reader.is_ok()) return;
-    const int64_t most = limits_.sound_seconds * kRate, guess = std::ssize(*file) * 8 * kRate / kLeastBitRate;
+    const int64_t most = limits_.sound_seconds * kRate, guess = std::ssize(file) * 8 * kRate / kLeastBitRate;
     const int64_t samples = reader->info().samples.value_or(std::min(guess, most));
     if (samples > most)
       return refuse("a sound has " + std::to_string(samples / kRate) + " s, more than " +
@@ -86,15 +62,31 @@ class Media {
   }
 
   const Limits& limits_;
-  MediaFiles& files_;
   int64_t bytes_ = 0;
   std::optional<Refusal> refusal_;
 };
 
 }  // namespace
 
-OrRefusal<int64_t> bytes_of_media(const Json& body, const Limits& limits, MediaFiles& files) {
-  return Media(limits, files).bytes(at(body, "messages"));
+OrRefusal<int64_t> bytes_of_media(const Prompt& conversation, const Limits& limits) {
+  return Media(limits).bytes(conversation);
+}
+
+std::optional<Refusal> read_files(const Json& body, const Limits& limits, MediaFiles& files) {
+  const Json& messages = at(body, "messages");
+  if (!files.allowed() || !messages.is_array()) return std::nullopt;
+  for (const Json& message : messages) {
+    const Json& content = at(message, "content");
+    if (!content.is_array()) continue;
+    for (const Json& part : content) {
+      const Json& image = at(part, "image_url");
+      const Json& url = image.is_object() ? at(image, "url") : image;
+      if (!url.is_string() || !url.get_ref<const std::string&>().starts_with("file:")) continue;
+      const OrRefusal<const std::vector<uint8_t>*> read = files.read(url.get_ref<const std::string&>(), limits);
+      if (const Refusal* refusal = std::get_if<Refusal>(&read)) return *refusal;
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace situ::serve

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "serve/bodies.h"
 #include "serve/limits.h"
+#include "serve/refusal.h"
 
 namespace situ::serve {
 

@@ -7,8 +7,8 @@
 #include "base/clock.h"
 #include "pipelines/llm.h"
 #include "serve/body_answer.h"
-#include "serve/embeddings.h"
-#include "serve/openai_errors.h"
+#include "serve/json_body.h"
+#include "serve/protocols/openai/embeddings.h"
 #include "situ/tools.h"
 #include "text/json_file.h"
 
@@ -22,6 +22,7 @@ struct OpenAiAnswer::Impl {
   explicit Impl(const Model& of) : model(of) {}
   Model model;
   std::mutex turn;  // of who looks at the answer, never while it is waited for; of what follows
+  const serve::Protocol* protocol = &serve::protocol_of("");
   int status = 200;
   bool streams = false;
   std::deque<std::string> ready;
@@ -33,9 +34,13 @@ struct OpenAiAnswer::Impl {
   ~Impl() { answer.reset(); }
 
   void put(const Json& json) { ready.push_back(json_text(json)); }
+  void put(const std::vector<serve::Piece>& pieces) {
+    for (const serve::Piece& piece : pieces) ready.push_back(piece.json);
+  }
   void fail(const serve::Refusal& refusal) {
-    if (!streams) status = serve::words_of(refusal).status;
-    put(to_json(refusal));
+    const serve::ErrorText error = protocol->error(refusal, "");
+    if (!streams) status = error.status;
+    ready.push_back(error.json);
     answer.reset();
   }
   void begin(const std::string& url, const std::string& text, const std::string& model_name);
@@ -48,8 +53,10 @@ struct OpenAiAnswer::Impl {
 };
 
 void OpenAiAnswer::Impl::begin(const std::string& url, const std::string& text, const std::string& model_name) {
-  const std::optional<serve::Route> route = serve::route_of(url);
-  if (!route && url != serve::kEmbeddingsUrl)
+  const bool counts = url == "/v1/messages/count_tokens";  // whose answer is no answer of a model
+  const serve::Protocol* answering = counts ? nullptr : serve::reading_protocol(url);
+  if (answering) protocol = answering;
+  if (!answering && url != serve::kEmbeddingsUrl)
     return fail({serve::Refusal::Kind::kNoPath, "", "there is no call '" + url.substr(0, 100) + "'"});
   OrRefusal<Json> read = serve::parse_body(text);
   if (const serve::Refusal* f = std::get_if<serve::Refusal>(&read)) return fail(*f);
@@ -58,37 +65,43 @@ void OpenAiAnswer::Impl::begin(const std::string& url, const std::string& text, 
   if (const serve::Refusal* f = std::get_if<serve::Refusal>(&named)) return fail(*f);
   const std::string& given = std::get<std::string>(named);
   const std::string name = given.empty() ? model_name : given;
-  if (!route) {
+  if (!answering) {
     int64_t tokens = 0;
     const OrRefusal<Json> made = serve::answer_embeddings(model, body, name, false, &tokens);
     if (const serve::Refusal* f = std::get_if<serve::Refusal>(&made)) return fail(*f);
     return put(std::get<Json>(made));
   }
-  OrRefusal<serve::Asked> asked = serve::read_body(*route, body, model);
+  OrRefusal<serve::Ask> asked = protocol->read(body, model, {});
   if (const serve::Refusal* f = std::get_if<serve::Refusal>(&asked)) return fail(*f);
+  serve::Ask& ask = std::get<serve::Ask>(asked);
+  OrRefusal<std::vector<Request>> requests = serve::requests_of(ask);
+  if (const serve::Refusal* f = std::get_if<serve::Refusal>(&requests)) return fail(*f);
   const Served& served = impl_of(model);
   const int64_t most = served.queue_limit + std::min(served.running_limit, served.rows());
-  if (const std::optional<serve::Refusal> f = too_many_prompts(std::get<serve::Asked>(asked), most, "in a model"))
-    return fail(*f);
-  const bool stream = std::get<serve::Asked>(asked).stream;
-  OrRefusal<std::unique_ptr<BodyAnswer>> begun = BodyAnswer::begin(
-      model, std::move(std::get<serve::Asked>(asked)), {serve::new_id(*route), now_seconds(), name}, stream, "");
+  if (const std::optional<serve::Refusal> f = too_many_prompts(ask, most, "in a model")) return fail(*f);
+  const bool stream = ask.stream;
+  for (Request& r : std::get<std::vector<Request>>(requests)) r.interactive = stream;
+  OrRefusal<std::unique_ptr<BodyAnswer>> begun =
+      BodyAnswer::begin(model, *protocol, std::move(ask), std::move(std::get<std::vector<Request>>(requests)),
+                        {protocol->new_id(), now_seconds(), name, {}, {}, serve::fingerprint_of(model)});
   if (const serve::Refusal* f = std::get_if<serve::Refusal>(&begun)) return fail(*f);
   streams = stream;
   answer = std::move(std::get<std::unique_ptr<BodyAnswer>>(begun));
+  if (stream) put(answer->first_pieces());
   answer->on_ready([this] { tell(); });
 }
 
 void OpenAiAnswer::Impl::advance() {
   if (!answer) return;
-  const std::optional<serve::Refusal> refusal =
-      answer->advance([](size_t) {}, [this](const Json& piece) { put(piece); });
+  std::vector<serve::Piece> pieces;
+  const std::optional<serve::Refusal> refusal = answer->advance([](size_t) {}, pieces);
+  put(pieces);
   if (refusal) return fail(*refusal);
   if (!answer->over()) return;
   if (streams)
-    for (const Json& piece : answer->last_pieces()) put(piece);
+    put(answer->last_pieces({}));
   else
-    put(answer->whole());
+    put(answer->whole({}));
   answer.reset();
 }
 

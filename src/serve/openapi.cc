@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "serve/call.h"
+#include "serve/protocol.h"
 #include "serve/small_bodies.h"
 
 namespace situ::serve {
@@ -30,11 +31,13 @@ Json schema_of(const BodyField& field) {
 Json body_schema(const char* path) {
   Json schema = {{"type", "object"}, {"properties", Json::object()}, {"additionalProperties", true}};
   Json& properties = schema["properties"];
-  const std::optional<Route> route = route_of(path);
+  const Protocol* protocol = reading_protocol(path);
   const SmallBody* small = small_body(path);
-  if (!route && !small) return nullptr;
-  for (const BodyField& field : route ? body_fields() : small->fields)
-    if (!route || field.routes & static_cast<int>(*route)) properties[field.name] = schema_of(field);
+  if (!protocol && !small) return nullptr;
+  if (protocol)
+    for (const BodyField* field : protocol->fields()) properties[field->name] = schema_of(*field);
+  else
+    for (const BodyField& field : small->fields) properties[field.name] = schema_of(field);
   if (small && *small->required) schema["required"] = Json::array({small->required});
   return schema;
 }

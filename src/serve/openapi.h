@@ -1,7 +1,7 @@
 // The interface as a document of OpenAPI 3.1.
 #pragma once
 
-#include "serve/bodies.h"
+#include "serve/json_body.h"
 
 namespace situ::serve {
 

@@ -1,7 +1,8 @@
 // Why a call is refused, as the check that finds it says it: without a status, JSON or protocol. The protocol of the
-// call's path makes words of it (openai_errors.h).
+// call's path makes words of it (Protocol::error).
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <variant>
 
@@ -38,7 +39,8 @@ struct Refusal {
   Kind kind = Kind::kInvalid;
   std::string option = {};  // the field that is wrong, "messages[0].role"; "": none is
   std::string message = {};
-  int status = 0;  // kHttp: HTTP's own
+  int status = 0;                // kHttp: HTTP's own
+  int64_t tokens = 0, most = 0;  // kContext, where they are known: of the prompt, and of the context
 };
 
 template <typename T>

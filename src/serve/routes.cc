@@ -4,9 +4,12 @@
 
 #include "pipelines/llm.h"
 #include "serve/body_limits.h"
-#include "serve/body_reader.h"
-#include "serve/embeddings.h"
+#include "serve/json_body.h"
+#include "serve/media_bytes.h"
 #include "serve/openapi.h"
+#include "serve/protocols/openai/embeddings.h"
+#include "serve/protocols/openai/openai.h"
+#include "serve/requests.h"
 #include "serve/server.h"
 #include "serve/small_bodies.h"
 #include "text/json_file.h"
@@ -27,12 +30,22 @@ std::string query_value(std::string_view query, std::string_view name) {
 
 double as_number(int64_t n) { return static_cast<double>(n); }
 
-Json model_entry(const Hosted& h, const std::string& name) {
-  return {{"id", name},
+Json model_entry(const Hosted& h) {
+  const ModelKind kind = kind_of(*h.model);
+  Json capabilities = Json::array();
+  for (const auto& [name, has] : {std::pair{"reasoning", kind.reasoning},
+                                  {"vision", kind.vision},
+                                  {"audio", kind.audio},
+                                  {"structured_output", kind.structured_output}})
+    if (has) capabilities.push_back(name);
+  return {{"id", h.name},
           {"object", "model"},
           {"created", h.created},
           {"owned_by", "situ"},
-          {"context_length", impl_of(*h.model).context_length}};
+          {"aliases", std::vector<std::string>(h.names.begin() + 1, h.names.end())},
+          {"context_length", impl_of(*h.model).context_length},
+          {"kind", kind.name},
+          {"capabilities", std::move(capabilities)}};
 }
 
 // Its text; the list of its bytes where these are a part of a character.
@@ -59,10 +72,12 @@ std::span<const RouteEntry> route_entries() {
       {"GET", "/health/ready", kOpen | kAtOnce | kSpare, &Server::ready,
        "200: the models are loaded and calls are taken; else 503"},
       {"GET", "/health", kOpen | kAtOnce | kSpare, &Server::ready, "The same"},
-      {"GET", "/v1/models", kLoaded | kAtOnce, &Server::list_models, "The models, by all their names"},
-      {"GET", "/v1/models/", kLoaded | kAtOnce | kBelow, &Server::show_model, "One of them"},
-      {"POST", "/v1/chat/completions", kLoaded | kLong, &Server::chat, "Answers a conversation"},
-      {"POST", "/v1/completions", kLoaded | kLong, &Server::completions, "Continues a text"},
+      {"GET", "/v1/models", kLoaded | kAtOnce, &Server::list_models, "The models, each once, with its other names"},
+      {"GET", "/v1/models/", kLoaded | kAtOnce | kBelow, &Server::show_model, "One of them, by any of its names"},
+      {"POST", "/v1/chat/completions", kLoaded | kLong, &Server::answer, "Answers a conversation"},
+      {"POST", "/v1/completions", kLoaded | kLong, &Server::answer, "Continues a text"},
+      {"POST", "/v1/messages", kLoaded | kLong, &Server::answer, "Answers a conversation, by the Messages API"},
+      {"POST", "/v1/messages/count_tokens", kLoaded, &Server::count_tokens, "The tokens of a conversation"},
       {"POST", "/v1/embeddings", kLoaded | kSlow | kLong, &Server::embeddings, "Embeddings of texts"},
       {"POST", "/tokenize", kLoaded, &Server::tokenize, "Token ids of a text"},
       {"POST", "/detokenize", kLoaded, &Server::detokenize, "The text of token ids"},
@@ -86,8 +101,7 @@ void Server::ready(Call& call) {
 
 void Server::list_models(Call& call) {
   Json list = Json::array();
-  for (const Hosted& h : models_.all())
-    for (const std::string& name : h.names) list.push_back(model_entry(h, name));
+  for (const Hosted& h : models_.all()) list.push_back(model_entry(h));
   respond(call, 200, {{"object", "list"}, {"data", std::move(list)}});
 }
 
@@ -95,7 +109,7 @@ void Server::show_model(Call& call) {
   const std::string name = unescaped(std::string_view(call.path).substr(std::string_view(call.route->path).size()));
   const OrRefusal<Hosted*> found = models_.find(name, HostedModels::Use::kAny);
   if (const Refusal* f = std::get_if<Refusal>(&found)) return refuse_call(call, *f);
-  respond(call, 200, model_entry(*std::get<Hosted*>(found), name));
+  respond(call, 200, model_entry(*std::get<Hosted*>(found)));
 }
 
 Hosted* Server::small_call(Call& call, Json& body, HostedModels::Use use) {
@@ -166,19 +180,24 @@ void Server::apply_template(Call& call) try {
   if (!hosted) return;
   MediaFiles files = files_of(call);
   const BodyRules rules{&files, options_.strict};
-  BodyReader reader(Route::kChat, body, *hosted->model, rules);
+  BodyReader reader(kChat, chat_protocol().fields(), body, *hosted->model, rules);
   const Json *messages = reader.find("messages"), *variables = reader.find("chat_template_kwargs");
   if (!messages) throw Refusal{Refusal::Kind::kMissing, "messages", "messages is missing"};
   if (variables && !variables->is_object()) refuse_field("chat_template_kwargs", "should be an object");
-  if (const std::optional<Refusal> f = take_media(call, body, files)) throw *f;
+  if (const std::optional<Refusal> f = read_files(body, options_.limits, files)) throw *f;
   reader.chat.continue_last = flag_of(body, "continue_final_message", false);
   reader.chat.add_generation_prompt = flag_of(body, "add_generation_prompt", !reader.chat.continue_last);
   if (reader.chat.continue_last && reader.chat.add_generation_prompt)
     refuse_field("continue_final_message", "and add_generation_prompt do not go together");
-  const std::string prompt = text_of_messages(reader, *messages);
+  std::optional<Prompt> conversation = read_messages(reader, *messages);
   if (reader.refusal) throw *reader.refusal;
-  for (const std::string& name : reader.asked.ignored.names()) call.ignored.add(name);
-  respond_small(call, {{"prompt", prompt}});
+  reader.ask.input = std::move(*conversation);
+  reader.ask.prompt_field = "messages";
+  if (const std::optional<Refusal> f = take_media(call, reader.ask)) throw *f;
+  const OrRefusal<std::string> prompt = text_of(reader.ask);
+  if (const Refusal* why = std::get_if<Refusal>(&prompt)) throw *why;
+  for (const std::string& name : reader.ask.ignored.names()) call.ignored.add(name);
+  respond_small(call, {{"prompt", std::get<std::string>(prompt)}});
 } catch (const Refusal& f) {
   refuse_call(call, f);
 }

@@ -9,10 +9,6 @@
 #include "base/one_line.h"
 #include "base/random_number.h"
 #include "pipelines/llm.h"
-#include "serve/body_limits.h"
-#include "serve/body_reader.h"
-#include "serve/media_bytes.h"
-#include "serve/openai_errors.h"
 #include "serve/route_path.h"
 #include "text/json_file.h"
 #include "text/stop.h"
@@ -23,7 +19,6 @@ namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(100);
 constexpr const char* kJson = "application/json";
-constexpr int64_t kDraftTokens = 4;  // as many as `situ run --draft` asks for
 constexpr const char* kRetrySeconds = "1";
 
 bool is_request_id(std::string_view id) {
@@ -178,6 +173,7 @@ const RouteEntry* Server::find_route(Call& call, Refusal& refusal) const {
       const bool get = std::string_view(r.method) == "GET";
       if (call.method == r.method || (call.method == "HEAD" && get)) {
         call.path = path;
+        call.protocol = &protocol_of(path);
         return &r;
       }
       call.allowed += (call.allowed.empty() ? "" : ", ") + std::string(get ? "GET, HEAD" : r.method);
@@ -256,6 +252,7 @@ bool Server::on_head(uint64_t id, const Head& head, HttpFault broken) {
   call->id = id;
   call->method = head.method();
   call->path = head.path();
+  call->protocol = &protocol_of(plain_path(call->path));
   call->query = head.query();
   // Behind a proxy on this machine all have one address.
   const std::string peer(head.peer());
@@ -407,60 +404,7 @@ void Server::for_call(Call& call, const Work& work) noexcept {
 // A client that went resets the connection when something comes, which ends the exchange; one that reads on does not.
 // Before an answer in one piece nothing can be sent: it is given up when it takes long (tick).
 void Server::leave(Call& call) noexcept {
-  if (call.streams) http_->write(call.id, kComment);
-}
-
-// Whether a request of this model has to wait, and as many wait as may.
-bool Server::is_busy(const Hosted& hosted) {
-  const auto queued = [](const Served& s) { return std::max<int64_t>(0, s.waiting - s.room()); };
-  const Served& own = impl_of(*hosted.model);
-  int64_t all = 0;
-  for (const Hosted& h : models_.all()) all += queued(impl_of(*h.model));
-  return own.waiting >= own.room() && all >= options_.queue;
-}
-
-void Server::complete(Call& call, Route route) {
-  const auto refused = [&](const Refusal& refusal) { refuse_call(call, refusal); };
-  OrRefusal<Json> body =
-      parse_body(call.body, nullptr, [&](std::string_view key) { return has_no_effect(route, key); });
-  if (const Refusal* f = std::get_if<Refusal>(&body)) return refused(*f);
-  if (const std::optional<Refusal> f = beyond_limits(std::get<Json>(body), options_.limits)) return refused(*f);
-  OrRefusal<std::string> name = model_of(std::get<Json>(body));
-  if (const Refusal* f = std::get_if<Refusal>(&name)) return refused(*f);
-  // Token ids in place of messages need no chat template.
-  const Json ids = std::get<Json>(body).value("prompt_token_ids", Json());
-  const bool templated = route == Route::kChat && ids.is_null();
-  OrRefusal<Hosted*> found =
-      models_.find(std::get<std::string>(name), templated ? HostedModels::Use::kChat : HostedModels::Use::kGenerate);
-  if (const Refusal* f = std::get_if<Refusal>(&found)) return refused(*f);
-  Hosted& hosted = *std::get<Hosted*>(found);
-  call.model = hosted.name;
-  if (is_busy(hosted)) return refused({Kind::kBusy, "", "too many requests wait (--queue)"});
-  MediaFiles files = files_of(call);
-  if (const std::optional<Refusal> f = take_media(call, std::get<Json>(body), files)) return refused(*f);
-  if (const std::optional<Refusal> f = take_texts(call, std::get<Json>(body), hosted)) return refused(*f);
-  OrRefusal<Asked> asked = read_body(route, std::get<Json>(body), *hosted.model, {&files, options_.strict});
-  if (const Refusal* f = std::get_if<Refusal>(&asked)) return refused(*f);
-  const int64_t most = options_.queue + std::min(options_.max_running, impl_of(*hosted.model).rows());
-  if (const std::optional<Refusal> f = too_many_prompts(std::get<Asked>(asked), most, "here (--max-running, --queue)"))
-    return refused(*f);
-  const Served& served = impl_of(*hosted.model);
-  bool lowered = false;
-  for (Request& r : std::get<Asked>(asked).requests) {
-    r.options.prefix_cache = options_.prefix_cache;
-    r.salt = call.salt;
-    lowered = lowered || r.priority > call.most_priority;
-    r.priority = std::min(r.priority, call.most_priority);
-    if (served.draft && r.options.beams.value_or(1) == 1 && served.rows_of_one() > kDraftTokens)
-      r.options.draft_tokens = kDraftTokens;
-  }
-  if (lowered) std::get<Asked>(asked).ignored.add("priority");
-  call.ignored = std::get<Asked>(asked).ignored;
-  OrRefusal<std::unique_ptr<Answering>> answering =
-      Answering::begin(*this, call, *hosted.model, std::move(std::get<Asked>(asked)));
-  if (const Refusal* f = std::get_if<Refusal>(&answering)) return refused(*f);
-  call.answering = std::move(std::get<std::unique_ptr<Answering>>(answering));
-  call.answering->follow();
+  if (call.streams) http_->write(call.id, ": ping\n");
 }
 
 // -- the answers' thread
@@ -539,9 +483,9 @@ void Server::advance(Call& call) {
 }
 
 void Server::tick() {
-  const auto patience = std::chrono::seconds(options_.limits.ping_seconds);
   for (const auto& [id, call] : active_) {
     if (!call->streams && call->is_left()) http_->abort(id);
+    const std::chrono::seconds patience(call->protocol->ping_seconds(options_.limits.ping_seconds));
     if (const auto since = call->answering->silent_since(); since && Clock::now() - *since > patience)
       call->answering->ping();
   }
@@ -628,6 +572,8 @@ std::string Server::line_of(const Call& call) const {
 
 Headers Server::headers_of(const Call& call, const char* type) const {
   Headers headers{{"x-request-id", call.request_id}};
+  if (const std::string_view own = call.protocol->request_id_header(); own != "x-request-id")
+    headers.emplace_back(own, call.request_id);
   if (call.ignored.any()) headers.emplace_back("x-situ-ignored", call.ignored.header());
   if (*type) headers.emplace_back("content-type", type);
   if (!call.origin.empty()) {
@@ -648,7 +594,7 @@ void Server::respond(Call& call, int status, const Json& body) { respond_json(ca
 
 void Server::respond_json(Call& call, int status, std::string_view body) {
   Headers more;
-  if (status == 429 || status == 503) more.emplace_back("retry-after", kRetrySeconds);
+  if (status == 429 || status == 503 || status == 529) more.emplace_back("retry-after", kRetrySeconds);
   if (status == 405) more.emplace_back("allow", call.allowed);
   if (status == 401) more.emplace_back("www-authenticate", "Bearer");
   respond_text(call, status, kJson, body, std::move(more));
@@ -656,7 +602,8 @@ void Server::respond_json(Call& call, int status, std::string_view body) {
 
 void Server::refuse_call(Call& call, const Refusal& refusal) {
   if (call.finish.empty()) call.finish = "refused";
-  respond_json(call, words_of(refusal).status, text_of(refusal));
+  const ErrorText error = call.protocol->error(refusal, call.request_id);
+  respond_json(call, error.status, error.json);
 }
 
 bool Server::begin_events(Call& call) {

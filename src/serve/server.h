@@ -67,8 +67,8 @@ class Server final : HttpHandler, Client {
   void ready(Call& call);
   void list_models(Call& call);
   void show_model(Call& call);
-  void chat(Call& call) { complete(call, Route::kChat); }
-  void completions(Call& call) { complete(call, Route::kCompletions); }
+  void answer(Call& call);  // by the protocol of the path
+  void count_tokens(Call& call);
   void tokenize(Call& call);
   void detokenize(Call& call);
   void apply_template(Call& call);
@@ -105,12 +105,18 @@ class Server final : HttpHandler, Client {
     std::deque<std::shared_ptr<Call>> calls;
   };
   void prepare_calls(Queue& queue);
-  void complete(Call& call, Route route);
+  // What a body asks for, and of which model.
+  struct Understood {
+    Hosted& hosted;
+    Ask ask;
+    std::vector<Request> requests;
+  };
+  OrRefusal<Understood> understand(Call& call, bool waits);  // `waits`: in the queue of the model
   bool is_busy(const Hosted& hosted);
-  // Memory for what images and sounds of a body become; why there is none.
-  // That the call's body names, with memory of its own.
+  // That the call's body names, with memory of their own.
   MediaFiles files_of(const Call& call);
-  std::optional<Refusal> take_media(Call& call, const Json& body, MediaFiles& files);
+  // Memory for what images and sounds of a conversation become; why there is none.
+  std::optional<Refusal> take_media(Call& call, const Ask& ask);
   // The same for the tokens of its texts.
   std::optional<Refusal> take_texts(Call& call, const Json& body, const Hosted& hosted);
   // A small body with its model; null: it was refused.
@@ -137,7 +143,7 @@ class Server final : HttpHandler, Client {
   void respond_text(Call& call, int status, const char* type, std::string_view text, Headers more = {});
   // The answer of a small body, with the names that were ignored.
   void respond_small(Call& call, Json body);
-  void refuse_call(Call& call, const Refusal& refusal);
+  void refuse_call(Call& call, const Refusal& refusal) override;
   bool begin_events(Call& call) override;
   bool send(Call& call, std::string_view bytes) override;
   void end(Call& call) override { http_->end(call.id); }

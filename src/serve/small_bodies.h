@@ -4,7 +4,9 @@
 
 #include <span>
 
-#include "serve/bodies.h"
+#include "serve/body_field.h"
+#include "serve/ignored.h"
+#include "serve/json_body.h"
 
 namespace situ::serve {
 

@@ -4,17 +4,19 @@
 #include "fuzz_input.h"
 #include "serve/body_limits.h"
 #include "serve/media_bytes.h"
-#include "serve/openai_errors.h"
+#include "serve/protocol.h"
 #include "serve/small_bodies.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace situ::serve;
   const auto checked = [](const Refusal& refusal) {
-    EXPECT_EQ(words_of(refusal).status, 400);
     EXPECT_NE(refusal.message, "");
     EXPECT_EQ(refusal.message.find('\n'), std::string::npos) << refusal.message;
-    const std::string text = to_json(refusal).dump(-1, ' ', false, Json::error_handler_t::replace);
-    EXPECT_TRUE(Json::accept(text)) << text;
+    for (const char* path : {"/v1/chat/completions", "/v1/messages"}) {
+      const ErrorText error = protocol_of(path).error(refusal, "id");
+      EXPECT_EQ(error.status, 400);
+      EXPECT_TRUE(Json::accept(error.json)) << error.json;
+    }
   };
   OrRefusal<Json> body = parse_body({reinterpret_cast<const char*>(data), size});
   if (const Refusal* refusal = std::get_if<Refusal>(&body)) return checked(*refusal), 0;
@@ -31,10 +33,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     EXPECT_EQ(ignored.header().find_first_of("\r\n"), std::string::npos);
   }
   MediaFiles files;
-  const OrRefusal<int64_t> media = bytes_of_media(json, limits, files);
-  if (const Refusal* refusal = std::get_if<Refusal>(&media))
-    checked(*refusal);
-  else
-    EXPECT_GE(std::get<int64_t>(media), 0);
+  if (const std::optional<Refusal> refusal = read_files(json, limits, files)) checked(*refusal);
   return 0;
 }

@@ -1,7 +1,7 @@
 // Fields that clients of OpenAI, vLLM, llama.cpp and Ollama send, and that change nothing here: at all, or at the
 // values that mean "off" there. A name that stands neither here nor in body_fields.cc is ignored and told in the
 // answer.
-#include "serve/body_reader.h"
+#include "serve/protocols/openai/openai.h"
 
 namespace situ::serve {
 namespace {
@@ -28,7 +28,6 @@ constexpr BodyField kPeerFields[] = {
     without_effect("prompt_cache_key"),
     without_effect("prompt_cache_retention"),
     without_effect("safety_identifier"),
-    without_effect("parallel_tool_calls", kChat),
     without_effect("prediction", kChat),
     of_template("reasoning_effort"),
     of_template("verbosity"),

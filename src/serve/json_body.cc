@@ -1,11 +1,12 @@
-// Bodies as texts: what can be said of them without a model.
+#include "serve/json_body.h"
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "serve/body_reader.h"
+#include "serve/body_field.h"
 #include "text/json_file.h"
 #include "text/ordered_json.h"
 

@@ -1,4 +1,4 @@
-#include "serve/strict_schema.h"
+#include "serve/protocols/openai/strict_schema.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

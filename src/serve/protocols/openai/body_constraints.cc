@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "serve/body_reader.h"
-#include "serve/strict_schema.h"
+#include "serve/protocols/openai/openai.h"
+#include "serve/protocols/openai/strict_schema.h"
 #include "text/json_file.h"
 #include "text/ordered_json.h"
 
@@ -28,22 +28,22 @@ void set_schema(BodyReader& r, const std::string& name, const Json& schema, bool
   if (!take_constraint(r, name)) return;
   std::optional<Json> meant = strict ? strict_schema(schema) : schema;
   if (!meant) return r.refuse(name, name + ": the schema is too large, or a part of it contains itself");
-  r.options.json_schema = json_text(*meant);
+  r.ask.options.json_schema = json_text(*meant);
   const size_t end = std::min(name.find('.'), name.find('['));
   r.says("json_schema", name.substr(0, end));
 }
 
 void set_any_object(BodyReader& r, const std::string& name) {
-  if (!r.constraint.empty() && r.options.json_schema) return;  // a schema is said elsewhere
+  if (!r.constraint.empty() && r.ask.options.json_schema) return;  // a schema is said elsewhere
   if (!take_constraint(r, name)) return;
   r.any_object = true;
-  r.options.json_schema = R"({"type": "object"})";
+  r.ask.options.json_schema = R"({"type": "object"})";
   r.says("json_schema", name.substr(0, name.find('.')));
 }
 
 void set_regex(BodyReader& r, const std::string& name, std::string regex) {
   if (!take_constraint(r, name)) return;
-  r.options.regex = std::move(regex);
+  r.ask.options.regex = std::move(regex);
   r.says("regex", name);
 }
 
@@ -142,7 +142,7 @@ void read_lark(BodyReader& r, const char* name, const Json& value) {
   if (value == "") return;
   std::optional<std::string> text = r.string(name, value);
   if (!text || !take_constraint(r, name)) return;
-  r.options.grammar = std::move(*text);
+  r.ask.options.grammar = std::move(*text);
   r.says("grammar", name);
 }
 

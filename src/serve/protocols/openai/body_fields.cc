@@ -5,7 +5,8 @@
 
 #include "base/one_line.h"
 #include "pipelines/llm.h"
-#include "serve/body_reader.h"
+#include "serve/protocols/openai/openai.h"
+#include "serve/tools.h"
 
 namespace situ::serve {
 namespace {
@@ -15,62 +16,39 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 using Use = BodyField::Use;
 using Reader = BodyReader;
 
-// The option of GenerateOptions is called as the field, but for those that say otherwise in read_fields().
-template <auto Field, int64_t least, int64_t most>
-void read_integer(Reader& r, const char* name, const Json& value) {
-  if (const std::optional<int64_t> n = r.integer(name, value, least, most)) r.options.*Field = *n;
-}
-template <auto Field, int least, int most>
-void read_number(Reader& r, const char* name, const Json& value) {
-  if (const std::optional<double> x = r.number(name, value, least, most)) r.options.*Field = *x;
-}
 // Its range is the engine's.
 template <auto Field>
 void read_any_number(Reader& r, const char* name, const Json& value) {
-  if (const std::optional<double> x = r.number(name, value, -kInfinity, kInfinity)) r.options.*Field = *x;
+  if (const std::optional<double> x = r.number(name, value, -kInfinity, kInfinity)) r.ask.options.*Field = *x;
 }
 template <auto Field>
 void read_flag(Reader& r, const char* name, const Json& value) {
-  if (const std::optional<bool> b = r.boolean(name, value)) r.options.*Field = *b;
+  if (const std::optional<bool> b = r.boolean(name, value)) r.ask.options.*Field = *b;
 }
 template <auto Field>
 void read_off_number(Reader& r, const char* name, const Json& value) {  // 1 is "off", also where nothing searches
   if (value != 1) read_any_number<Field>(r, name, value);
 }
 
-void read_later(Reader&, const char*, const Json&) {}  // with others, in read_body
-
-void read_model(Reader& r, const char* name, const Json& value) {
-  if (std::optional<std::string> text = r.string(name, value)) r.asked.model = std::move(*text);
-}
-
 void read_max_tokens(Reader& r, const char* name, const Json& value) {
   if (value == -1 || (value == -2 && name == std::string_view("n_predict"))) return;  // elsewhere: no bound
-  const bool score = r.route == Route::kCompletions;
+  const bool score = r.route == kText;
   const std::optional<int64_t> given = r.integer(name, value, score ? 0 : 1, INT64_MAX);
   if (!given) return;
   const int64_t n = std::min(*given, kMostTokens);  // as what is more than the context leaves
-  if (r.options.max_new_tokens && *r.options.max_new_tokens != n)
-    return r.refuse(name, r.asked.fields_of_options["max_new_tokens"] + " and " + name + " say different things");
-  r.options.max_new_tokens = n;
+  if (r.ask.options.max_new_tokens && *r.ask.options.max_new_tokens != n)
+    return r.refuse(name, r.ask.fields_of_options["max_new_tokens"] + " and " + name + " say different things");
+  r.ask.options.max_new_tokens = n;
   r.says("max_new_tokens", name);
-}
-
-void read_temperature(Reader& r, const char* name, const Json& value) {
-  const std::optional<double> x = r.number(name, value, 0, kInfinity);
-  if (!x) return;
-  r.options.temperature = *x;
-  r.options.sample = *x > 0;
-  r.says("temperature", name);
 }
 
 // -1: elsewhere the word for one that is drawn.
 void read_seed(Reader& r, const char* name, const Json& value) {
   if (value == -1) return;
   if (value.is_number_unsigned())
-    r.options.seed = value.get<uint64_t>();
+    r.ask.options.seed = value.get<uint64_t>();
   else if (value.is_number_integer())
-    r.options.seed = static_cast<uint64_t>(value.get<int64_t>());
+    r.ask.options.seed = static_cast<uint64_t>(value.get<int64_t>());
   else
     r.refuse_type(name, value, "an integer of 64 bits");
 }
@@ -80,12 +58,12 @@ void read_stop(Reader& r, const char* name, const Json& value) {
   for (const Json& text : value.is_array() ? value : Json::array({value})) {
     if (!text.is_string()) return r.refuse_type(name, text, "a string or a list of strings");
     if (text.get_ref<const std::string&>().empty()) return r.refuse(name, "stop: a stop string is empty");
-    r.options.stop.push_back(text.get<std::string>());
+    r.ask.options.stop.push_back(text.get<std::string>());
   }
 }
 
 void read_stop_ids(Reader& r, const char* name, const Json& value) {
-  if (std::optional<std::vector<int64_t>> ids = r.ids(name, value)) r.options.stop_ids = std::move(*ids);
+  if (std::optional<std::vector<int64_t>> ids = r.ids(name, value)) r.ask.options.stop_ids = std::move(*ids);
 }
 
 void read_bias(Reader& r, const char* name, const Json& value) {
@@ -99,26 +77,26 @@ void read_bias(Reader& r, const char* name, const Json& value) {
     if (!digits) return r.refuse(name, "logit_bias: '" + key.substr(0, 100) + "' is no token id");
     const std::optional<double> x = r.number(name, bias, -100, 100);
     if (!x) return;
-    r.options.logit_bias.emplace_back(std::stoll(key), static_cast<float>(*x));
+    r.ask.options.logit_bias.emplace_back(std::stoll(key), static_cast<float>(*x));
   }
 }
 
 // -1: elsewhere the word for all.
 void read_top_k(Reader& r, const char* name, const Json& value) {
   if (const std::optional<int64_t> k = r.integer(name, value, -1, kMostTokens))
-    r.options.top_k = std::max<int64_t>(0, *k);
+    r.ask.options.top_k = std::max<int64_t>(0, *k);
 }
 
 void read_bad_words(Reader& r, const char* name, const Json& value) {
   if (!value.is_array()) return r.refuse_type(name, value, "a list of strings");
   for (const Json& word : value) {
     if (!word.is_string()) return r.refuse_type(name, word, "a list of strings");
-    r.options.bad_words.push_back(word.get<std::string>());
+    r.ask.options.bad_words.push_back(word.get<std::string>());
   }
 }
 
 void read_n(Reader& r, const char* name, const Json& value) {
-  if (const std::optional<int64_t> n = r.integer(name, value, 1, kMostBeams)) r.asked.choices = *n;
+  if (const std::optional<int64_t> n = r.integer(name, value, 1, kMostBeams)) r.ask.choices = *n;
   r.says("choices", name);
   r.says("num_return", name);
 }
@@ -126,16 +104,16 @@ void read_n(Reader& r, const char* name, const Json& value) {
 // As many candidates as answers: none of them is left out.
 void read_best_of(Reader& r, const char* name, const Json& value) {
   const std::optional<int64_t> best = r.integer(name, value, 1, kMostBeams);
-  if (best && *best != r.asked.choices)
+  if (best && *best != r.ask.choices)
     r.refuse(name, "best_of is not supported: n answers are all that are made", Refusal::Kind::kUnsupported);
 }
 
 void read_logprobs(Reader& r, const char* name, const Json& value) {
-  if (r.route == Route::kCompletions) {
+  if (r.route == kText) {
     if (value == false) return;
-    r.asked.logprobs = r.integer(name, value, 0, kMostLogprobs);
+    r.ask.logprobs = r.integer(name, value, 0, kMostLogprobs);
   } else if (const std::optional<bool> wanted = value == 0 ? false : r.boolean(name, value); wanted && *wanted) {
-    r.asked.logprobs = r.asked.logprobs.value_or(0);
+    r.ask.logprobs = r.ask.logprobs.value_or(0);
   }
 }
 
@@ -143,43 +121,57 @@ void read_top_logprobs(Reader& r, const char* name, const Json& value) {
   const std::optional<int64_t> n = r.integer(name, value, 0, kMostLogprobs);
   const Json* wanted = r.find("logprobs");
   if (n && (!wanted || *wanted != true)) return *n == 0 ? void() : r.refuse(name, "top_logprobs is for logprobs: true");
-  r.asked.logprobs = n;
+  r.ask.logprobs = n;
 }
 
 void read_prompt_logprobs(Reader& r, const char* name, const Json& value) {
-  r.asked.prompt_logprobs = r.integer(name, value, 0, kMostLogprobs);
+  r.ask.prompt_logprobs = r.integer(name, value, 0, kMostLogprobs);
 }
 
 void read_echo(Reader& r, const char* name, const Json& value) {
   const std::optional<bool> echo = r.boolean(name, value);
-  if (echo && *echo && r.route == Route::kChat)
+  if (echo && *echo && r.route == kChat)
     return r.refuse(name, "echo is not supported: a conversation is not told again", Refusal::Kind::kUnsupported);
-  if (echo) r.asked.echo = *echo;
+  if (echo) r.ask.echo = *echo;
 }
 
 void read_priority(Reader& r, const char* name, const Json& value) {
   constexpr int64_t kMost = std::numeric_limits<int>::max();
-  if (const std::optional<int64_t> n = r.integer(name, value, -kMost, kMost)) r.priority = static_cast<int>(*n);
+  if (const std::optional<int64_t> n = r.integer(name, value, -kMost, kMost)) r.ask.priority = static_cast<int>(*n);
 }
 
+// [{"type": "function", "function": {"name", "description", "parameters"}}]
 void read_tools(Reader& r, const char* name, const Json& value) {
   if (!value.is_array()) return r.refuse_type(name, value, "a list");
-  const Json* choice = r.find("tool_choice");
-  if (!value.empty() && (!choice || *choice != "none"))
-    r.refuse(name, "tools are taken with tool_choice \"none\" only: tool calls are not supported",
-             Refusal::Kind::kUnsupported);
+  for (size_t i = 0; i < value.size() && !r.refusal; ++i) {
+    const std::string here = std::string(name) + "[" + std::to_string(i) + "]";
+    const Json& tool = value[i];
+    if (!tool.is_object()) return r.refuse_type(here, tool, "an object");
+    const Json type = tool.value("type", Json("function"));
+    if (type != "function") return r.refuse(here + ".type", here + ".type should be function, is " + shown(type));
+    r.ignore_others(tool, here, {"type", "function"});
+    read_tool(r, here + ".function", tool.value("function", Json()), "parameters");
+  }
 }
 
+// "auto", "none", "required", or {"type": "function", "function": {"name"}}
 void read_tool_choice(Reader& r, const char* name, const Json& value) {
-  const Json* tools = r.find("tools");
-  const bool idle = value == "auto" && (!tools || tools->empty());
-  if (value != "none" && !idle)
-    r.refuse(name, "tool_choice should be \"none\", is " + shown(value) + ": tool calls are not supported",
-             Refusal::Kind::kUnsupported);
+  using Kind = ToolChoice::Kind;
+  ToolChoice& choice = r.ask.tool_choice;
+  const Json function = value.is_object() ? value.value("function", Json()) : Json();
+  const Json called = function.is_object() ? function.value("name", Json()) : Json();
+  if (called.is_string() && value.value("type", Json("function")) == "function") {
+    choice.kind = Kind::kNamed;
+    choice.name = called.get<std::string>();
+  } else if (value == "auto" || value == "none" || value == "required") {
+    choice.kind = value == "auto" ? Kind::kAuto : value == "none" ? Kind::kNone : Kind::kRequired;
+  } else {
+    r.refuse(name, "tool_choice should be \"auto\", \"none\", \"required\" or a function, is " + shown(value));
+  }
 }
 
-void read_stream(Reader& r, const char* name, const Json& value) {
-  if (const std::optional<bool> stream = r.boolean(name, value)) r.asked.stream = *stream;
+void read_parallel(Reader& r, const char* name, const Json& value) {
+  if (const std::optional<bool> several = r.boolean(name, value)) r.ask.tool_choice.parallel = *several;
 }
 
 void read_stream_options(Reader& r, const char* name, const Json& value) {
@@ -187,7 +179,7 @@ void read_stream_options(Reader& r, const char* name, const Json& value) {
   for (const auto& [key, inner] : value.items()) {
     if (inner.is_null() || key == "include_obfuscation") continue;
     if (key == "include_usage")
-      r.asked.include_usage = r.boolean(std::string(name) + ".include_usage", inner).value_or(false);
+      r.ask.include_usage = r.boolean(std::string(name) + ".include_usage", inner).value_or(false);
     else if (key != "continuous_usage_stats" || inner != false)
       r.ignore(std::string(name) + "." + key);
   }
@@ -222,10 +214,10 @@ void read_continue(Reader& r, const char* name, const Json& value) {
 
 void read_add_special(Reader& r, const char* name, const Json& value) {
   const std::optional<bool> added = r.boolean(name, value);
-  if (added && *added && r.route == Route::kChat)
+  if (added && *added && r.route == kChat)
     return r.refuse(name, "add_special_tokens is not supported: the chat template writes them",
                     Refusal::Kind::kUnsupported);
-  if (added) r.add_special = *added;
+  if (added) r.ask.add_special = *added;
 }
 
 using O = GenerateOptions;
@@ -314,6 +306,7 @@ constexpr BodyField kFields[] = {
     {"tools", kChat, Use::kUsed, R"({"type":"array"})", "With tool_choice none only, and then not shown to the model",
      read_tools},
     {"tool_choice", kChat, Use::kUsed, "{}", "none", read_tool_choice},
+    {"parallel_tool_calls", kChat, Use::kUsed, kBool, "Whether an answer may have several calls (true)", read_parallel},
     {"chat_template_kwargs", kChat, Use::kUsed, kObject, "Variables of the chat template", read_template_variables},
     {"documents", kChat, Use::kUsed, R"({"type":"array"})", "Where the chat template shows them", read_documents},
     {"add_generation_prompt", kChat, Use::kUsed, kBool, "Whether the prompt begins the answer's turn (true)",
@@ -332,101 +325,6 @@ constexpr BodyField kFields[] = {
 
 }  // namespace
 
-std::span<const BodyField> body_fields() {
-  static const std::vector<BodyField> all = [] {
-    std::vector<BodyField> fields(std::begin(kFields), std::end(kFields));
-    fields.insert(fields.end(), peer_fields().begin(), peer_fields().end());
-    return fields;
-  }();
-  return all;
-}
-
-const BodyField* body_field(Route route, std::string_view name) {
-  for (const BodyField& f : body_fields())
-    if (name == f.name && (f.routes & static_cast<int>(route)) != 0) return &f;
-  return nullptr;
-}
-
-bool has_no_effect(Route route, std::string_view name) {
-  const BodyField* field = body_field(route, name);
-  return !field || field->use == Use::kAccepted;
-}
-
-void BodyReader::ignore(const std::string& name) {
-  const std::string shown = one_line(name.substr(0, 200));
-  if (rules.strict) return refuse(shown, "unknown parameter: '" + shown + "'", Refusal::Kind::kUnknown);
-  asked.ignored.add(shown);
-}
-
-void BodyReader::ignore_others(const Json& object, const std::string& where, std::initializer_list<const char*> known) {
-  for (const auto& [key, value] : object.items())
-    if (!value.is_null() && std::none_of(known.begin(), known.end(), [&](const char* k) { return key == k; }))
-      ignore(where + "." + key);
-}
-
-bool BodyReader::template_reads(std::string_view name) const {
-  const FolderTokenizer* text = impl_of(model).text();
-  return text && text->template_reads(name);
-}
-
-void BodyReader::refuse_type(const std::string& param, const Json& value, const std::string& wanted) {
-  refuse(param, param + " should be " + wanted + ", is " + shown(value), Refusal::Kind::kType);
-}
-
-std::optional<double> BodyReader::number(const std::string& name, const Json& value, double least, double most) {
-  const auto text = [](double x) { return Json(x).dump(); };
-  const std::string range = std::isfinite(least) && std::isfinite(most) ? " from " + text(least) + " to " + text(most)
-                            : std::isfinite(least)                      ? " of at least " + text(least)
-                                                                        : "";
-  if (!value.is_number()) {
-    refuse_type(name, value, "a number" + range);
-    return std::nullopt;
-  }
-  const double x = value.get<double>();
-  if (x >= least && x <= most) return x;
-  refuse(name, name + " should be a number" + range + ", is " + shown(value));
-  return std::nullopt;
-}
-
-std::optional<int64_t> BodyReader::integer(const std::string& name, const Json& value, int64_t least, int64_t most) {
-  const std::string wanted = "an integer from " + std::to_string(least) + " to " + std::to_string(most);
-  if (!value.is_number_integer()) {
-    refuse_type(name, value, wanted);
-    return std::nullopt;
-  }
-  const bool large = value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX};
-  const int64_t n = large ? INT64_MAX : value.get<int64_t>();
-  if ((!large || most == INT64_MAX) && n >= least && n <= most) return n;
-  refuse(name, name + " should be " + wanted + ", is " + shown(value));
-  return std::nullopt;
-}
-
-std::optional<bool> BodyReader::boolean(const std::string& name, const Json& value) {
-  if (value.is_boolean()) return value.get<bool>();
-  refuse_type(name, value, "true or false");
-  return std::nullopt;
-}
-
-std::optional<std::string> BodyReader::string(const std::string& name, const Json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  refuse_type(name, value, "a string");
-  return std::nullopt;
-}
-
-std::optional<std::vector<int64_t>> BodyReader::ids(const std::string& name, const Json& value) {
-  std::vector<int64_t> ids;
-  if (!value.is_array()) {
-    refuse_type(name, value, "a list of token ids");
-    return std::nullopt;
-  }
-  for (const Json& item : value) {
-    if (!item.is_number_integer() || (item.is_number_unsigned() && item.get<uint64_t>() > uint64_t{INT64_MAX})) {
-      refuse_type(name, item, "a list of token ids");
-      return std::nullopt;
-    }
-    ids.push_back(item.get<int64_t>());
-  }
-  return ids;
-}
+std::span<const BodyField> body_fields() { return kFields; }
 
 }  // namespace situ::serve

@@ -1,9 +1,8 @@
 // Messages of a chat body: texts, images and sounds, as the chat template and the encoders get them.
 #include "base/one_line.h"
-#include "pipelines/read_prompt.h"
-#include "serve/body_reader.h"
 #include "serve/data_url.h"
 #include "serve/media_files.h"
+#include "serve/protocols/openai/openai.h"
 #include "text/json_file.h"
 
 namespace situ::serve {
@@ -13,11 +12,9 @@ class MessageReader {
  public:
   explicit MessageReader(BodyReader& reader) : r_(reader) {}
 
-  Prompt read(const Json& messages);
-  std::string text(const Json& messages);
+  std::optional<Prompt> read(const Json& messages);
 
  private:
-  std::optional<Prompt> conversation(const Json& messages);
   std::string variables() const;
   void read_message(const Json& message, const std::string& where);
   void read_content(const Json& content, const std::string& where);
@@ -27,11 +24,9 @@ class MessageReader {
   std::optional<std::vector<uint8_t>> bytes_of_file(const std::string& url, const std::string& where);
   void read_sound(const Json& part, const std::string& where);
   void read_calls(const Json& calls, const std::string& where);
-  void refuse(const Status& why);
 
   BodyReader& r_;
   std::vector<Message> messages_;
-  bool media_ = false;  // there are images or sounds
 };
 
 void MessageReader::read_calls(const Json& calls, const std::string& where) {
@@ -122,7 +117,6 @@ void MessageReader::read_content(const Json& content, const std::string& where) 
       return r_.refuse(here + ".type", here + ".type should be text, image_url or input_audio, is " + shown(type));
     const std::string key = text && type != "refusal" ? "text" : type.get<std::string>();
     r_.ignore_others(part, here, {"type", key.c_str()});
-    media_ = media_ || !text;
     if (image) read_image(part, here);
     if (sound) read_sound(part, here);
     if (!text) continue;
@@ -153,7 +147,7 @@ void MessageReader::read_key(const std::string& key, const Json& value, const st
   if (read && !text && key != "tool_calls")
     more[key] = value;
   else if (!read && !reasoning && std::find(std::begin(kKnown), std::end(kKnown), key) != std::end(kKnown))
-    r_.asked.ignored.add(where);  // strict rules too know what the API has
+    r_.ask.ignored.add(where);  // strict rules too know what the API has
   else if (!read && !reasoning)
     r_.ignore(where);
 }
@@ -181,17 +175,17 @@ void MessageReader::read_message(const Json& message, const std::string& where) 
 // Of the chat template: fields of the body that it reads, then chat_template_kwargs, which win.
 std::string MessageReader::variables() const {
   Json all = Json::object();
-  for (const BodyField& f : body_fields()) {
-    const bool variable = f.use == BodyField::Use::kTemplate || f.name == std::string_view("documents");
-    if (const Json* value = variable ? r_.find(f.name) : nullptr; value && r_.template_reads(f.name))
-      all[f.name] = *value;
+  for (const BodyField* f : r_.fields) {
+    const bool variable = f->use == BodyField::Use::kTemplate || f->name == std::string_view("documents");
+    if (const Json* value = variable ? r_.find(f->name) : nullptr; value && r_.template_reads(f->name))
+      all[f->name] = *value;
   }
   if (const Json* given = r_.find("chat_template_kwargs"))
     for (const auto& [name, value] : given->items()) all[name] = value;
   return all.empty() ? "" : json_text(all);
 }
 
-std::optional<Prompt> MessageReader::conversation(const Json& messages) {
+std::optional<Prompt> MessageReader::read(const Json& messages) {
   if (!messages.is_array() || messages.empty()) {
     r_.refuse_type("messages", messages, "a list of messages");
     return std::nullopt;
@@ -199,54 +193,16 @@ std::optional<Prompt> MessageReader::conversation(const Json& messages) {
   for (size_t i = 0; i < messages.size() && !r_.refusal; ++i)
     read_message(messages[i], "messages[" + std::to_string(i) + "]");
   if (r_.refusal) return std::nullopt;
-  const Tokenizer& tokenizer = r_.model.tokenizer();
-  if (!tokenizer.has_chat_template()) {
-    r_.refuse("messages",
-              tokenizer.is_there() ? "the model has no chat template"
-                                   : "the model has no tokenizer, so that prompts are prompt_token_ids",
-              Refusal::Kind::kByModel);
-    return std::nullopt;
-  }
-  if (media_ && !r_.model.takes_arrays()) {
-    r_.refuse("messages", "the model takes neither images nor sounds", Refusal::Kind::kByModel);
-    return std::nullopt;
-  }
   Prompt prompt(std::move(messages_));
   prompt.chat = r_.chat;
   prompt.chat.variables_json = variables();
   return prompt;
 }
 
-Prompt MessageReader::read(const Json& messages) {
-  std::optional<Prompt> prompt = conversation(messages);
-  if (!prompt) return {};
-  Result<Prompt> read = r_.model.read(std::move(*prompt));
-  if (!read.is_ok()) refuse(read.status());
-  return read.is_ok() ? std::move(*read) : Prompt();
-}
-
-std::string MessageReader::text(const Json& messages) {
-  std::optional<Prompt> prompt = conversation(messages);
-  if (!prompt) return "";
-  Result<std::string> text = text_of_conversation(impl_of(r_.model), *prompt);
-  if (!text.is_ok()) refuse(text.status());
-  return text.is_ok() ? std::move(*text) : "";
-}
-
-void MessageReader::refuse(const Status& why) {
-  const bool by_model = why.code() == Code::kNotFound || why.code() == Code::kUnsupportedModel,
-             no_room = why.code() == Code::kNoRoom;
-  r_.refuse(no_room ? "" : "messages", without_paths(r_.model, why.message()),
-            no_room                                ? Refusal::Kind::kNoRoom
-            : by_model                             ? Refusal::Kind::kByModel
-            : why.code() == Code::kContextExceeded ? Refusal::Kind::kContext
-                                                   : Refusal::Kind::kInvalid);
-}
-
 }  // namespace
 
-Prompt prompt_of_messages(BodyReader& reader, const Json& messages) { return MessageReader(reader).read(messages); }
-
-std::string text_of_messages(BodyReader& reader, const Json& messages) { return MessageReader(reader).text(messages); }
+std::optional<Prompt> read_messages(BodyReader& reader, const Json& messages) {
+  return MessageReader(reader).read(messages);
+}
 
 }  // namespace situ::serve

@@ -1,4 +1,4 @@
-#include "serve/openai_errors.h"
+#include "serve/protocols/openai/errors.h"
 
 #include <nlohmann/json.hpp>
 

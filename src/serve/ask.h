@@ -1,0 +1,63 @@
+// What a call asks for, whatever protocol said it: no JSON, no protocol.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "serve/ignored.h"
+#include "situ/model.h"
+
+namespace situ::serve {
+
+// A function that an answer may call.
+struct Tool {
+  std::string name, description;
+  std::string parameters_json = {};  // the JSON schema of its arguments, an object; "": it has none
+};
+
+struct ToolChoice {
+  // kAuto: texts, or calls. kRequired: one call at least. kNamed: one call of `name`. kNone: tools are not shown.
+  enum class Kind { kAuto, kNone, kRequired, kNamed };
+  Kind kind = Kind::kAuto;
+  std::string name = {};  // of kNamed
+  bool parallel = true;   // several calls in one answer
+};
+
+// A prompt of completions: a text, or token ids.
+using TextPrompt = std::variant<std::string, std::vector<int64_t>>;
+
+struct Ask {
+  std::string model;  // as the body has it; "": it has none
+  // A conversation (`messages` and `chat` of a Prompt), or prompts, each of which is answered.
+  std::variant<Prompt, std::vector<TextPrompt>> input;
+  bool add_special = true;  // of texts: the tokens that begin and end them
+  GenerateOptions options;  // of all prompts
+  int priority = 0;
+  int64_t choices = 1;              // answers to each prompt
+  std::optional<int64_t> logprobs;  // alternatives for each token
+  std::optional<int64_t> prompt_logprobs;
+  bool echo = false;
+  bool stream = false, include_usage = false;
+  std::vector<Tool> tools;
+  ToolChoice tool_choice;
+  bool shows_reasoning = true;  // the answer tells reasoning apart from text
+
+  const Model* by = nullptr;  // that it was read for
+  // The field of the body that says an option, by the option's name in GenerateOptions.
+  std::map<std::string, std::string> fields_of_options;
+  std::string prompt_field = {};  // that has the prompt, or should have it
+  Ignored ignored;
+
+  // What is said of a prompt later; by requests_of().
+  struct Asked {
+    int64_t tokens = 0, decoder_tokens = 0;  // the second: of an encoder-decoder, what the answer follows
+    int64_t first = -1;                      // token id; -1: there is none
+  };
+  std::vector<Asked> prompts;
+};
+
+}  // namespace situ::serve
