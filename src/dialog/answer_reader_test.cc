@@ -130,6 +130,20 @@ TEST(AnswerReader, KeysInAnyOrderAndArgumentsAsText) {
             (Read{"", "", {{"now", "{}", true}}}));
 }
 
+TEST(AnswerReader, EscapesAreWholeCharacters) {
+  const auto call = [](const std::string& city) {
+    return R"(<tool_call>{"name": "weather", "arguments": {"city": ")" + city + R"("}}</tool_call>)";
+  };
+  for (const auto& [city, json] : {std::pair{R"(\ud83d\ude42)", R"(\ud83d\ude42)"},
+                                   {R"(\ud83d!)", R"(\ufffd!)"},
+                                   {R"(\ude42\n)", R"(\ufffd\n)"},
+                                   {R"(\ud83d\ud83d\ude42)", R"(\ufffd\ud83d\ude42)"},
+                                   {"a\tb", R"(a\tb)"}})
+    EXPECT_EQ(read_answer(documented(), weather_tools(), call(city)),
+              (Read{"", "", {{"weather", R"({"city":")" + std::string(json) + "\"}", true}}}))
+        << city;
+}
+
 TEST(AnswerReader, WhatIsNoCallIsText) {
   const std::vector<Tool> tools = weather_tools();
   for (const char* text : {"Write <tool_call> and then JSON.", "<tool_call>{\"city\": 1}</tool_call> x", "<tool_call>",

@@ -147,6 +147,16 @@ std::string python_body(Lark& lark, const Tool& tool, const Json& schema) {
   return Lark::literal(tool.name + "(") + " " + arguments + (arguments.empty() ? "" : " ") + "\")\"";
 }
 
+// The recipient stands before the channel, as templates write it, or behind it, as models do.
+std::string channel_body(Lark& lark, const Tool& tool, const Json& schema) {
+  const std::string name = Lark::literal(tool.name), arguments = lark.rule(json_rule(schema, schema));
+  const std::string before = Lark::literal(" to=functions.") + " " + name + " " +
+                             lark.mark("<|channel|>commentary json<|message|>") + " " + arguments;
+  const std::string behind = lark.mark("<|channel|>commentary to=functions.") + " " + name + " " +
+                             lark.mark(" <|constrain|>json<|message|>") + " " + arguments;
+  return lark.rule(before) + " | " + lark.rule(behind);
+}
+
 // Values between braces of a model's own: texts between marks, keys without.
 class LiteralRulesOf {
  public:
@@ -207,8 +217,7 @@ std::string call_body(Lark& lark, const CallForm& form, const Tool& tool) {
       return Lark::literal(tool.name) + " " +
              LiteralRulesOf(lark, form.text_quote, schema).object(followed(schema, schema), 0);
     case CallForm::Kind::kChannels:
-      return Lark::literal(tool.name) + " " + lark.mark("<|channel|>commentary json<|message|>") + " " +
-             lark.rule(json_rule(schema, schema));
+      return channel_body(lark, tool, schema);
   }
   return "";
 }

@@ -9,7 +9,7 @@
 
 namespace situ {
 
-// Of kChannels: from the name to the end of the arguments.
+// Of kChannels: from the header of the message to the end of the arguments.
 std::string call_body(Lark& lark, const CallForm& form, const Tool& tool);
 
 }  // namespace situ

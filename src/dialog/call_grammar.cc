@@ -46,7 +46,6 @@ class AnswerGrammar {
   std::string marked();
   std::string bare();
   std::string channels();
-  std::string channel_call();
 
   const Form& form_;
   const CallForm& calls_;
@@ -110,18 +109,13 @@ std::string AnswerGrammar::marked() {
                     ")?");
 }
 
-std::string AnswerGrammar::channel_call() {
-  const std::string json = any_body();
-  return lark_.rule(joined({lark_.literal(" to=functions."), json}));
-}
-
 // <|channel|>analysis<|message|>...<|end|><|start|>assistant, then a text or a call.
 std::string AnswerGrammar::channels() {
   const std::string message = lark_.mark("<|message|>"),
                     end = lark_.text_to("<|end|>") + " " + lark_.mark("<|start|>assistant");
   const std::string thought = lark_.rule(joined({lark_.mark("<|channel|>analysis"), message, end}));
   const std::string comment = lark_.rule(joined({lark_.mark("<|channel|>commentary"), message, end}));
-  const std::string call = channel_call();
+  const std::string call = any_body();
   const std::string before = "(" + thought + " | " + comment + ")*";
   if (!automatic()) return before + " " + call;
   const std::string final_text =
@@ -130,6 +124,13 @@ std::string AnswerGrammar::channels() {
 }
 
 }  // namespace
+
+SpecialToken special_tokens_of(const FolderTokenizer& tokenizer) {
+  return [&](std::string_view text) -> std::optional<int64_t> {
+    const std::optional<int64_t> id = tokenizer.token_to_id(text);
+    return id && tokenizer.is_special(*id) ? id : std::nullopt;
+  };
+}
 
 Result<std::string> call_grammar(const Form& form, std::span<const Tool> tools, const ToolChoice& choice,
                                  bool in_reasoning, const SpecialToken& special) {

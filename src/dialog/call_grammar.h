@@ -10,11 +10,14 @@
 #include "base/status.h"
 #include "dialog/form.h"
 #include "dialog/tool.h"
+#include "text/tokenizer.h"
 
 namespace situ {
 
 // The id of a text that is a special token of the model; no value: it is text.
 using SpecialToken = std::function<std::optional<int64_t>(std::string_view)>;
+// `tokenizer` must outlive it.
+SpecialToken special_tokens_of(const FolderTokenizer& tokenizer);
 
 // A Lark grammar (GrammarKind::kAnswer of text/grammar.h). Choice:
 //   kAuto      any text, and from the opening mark of a call on that call; behind it more calls if they may be parallel

@@ -203,6 +203,43 @@ TEST(CallGrammar, Reasoning) {
   EXPECT_FALSE(taken(tokenizer, json, "12").whole);
 }
 
+// Marks that are tokens of the model: their ids, and not their bytes.
+TEST(CallGrammar, MarksThatAreSpecialTokens) {
+  testing::TempFolder folder;
+  Json model = testing::byte_level_tokenizer();
+  model["model"]["vocab"]["[TOOL_CALLS]"] = 261;
+  model["added_tokens"].push_back(testing::special(261, "[TOOL_CALLS]"));
+  folder.write("tokenizer.json", model.dump());
+  folder.write("tokenizer_config.json",
+               Json({{"chat_template", testing::kMistralTemplate}, {"bos_token", "<s>"}}).dump());
+  const FolderTokenizer tokenizer = std::move(FolderTokenizer::load(folder.path()).value());
+  const Form form = find_form(tokenizer);
+  const std::string call = R"( [{"name": "now", "arguments": {}, "id": "abcdefgh1"}])";
+  for (const bool required : {false, true}) {
+    const auto lark = call_grammar(form, kTools, {required ? ChoiceKind::kRequired : ChoiceKind::kAuto, "", true},
+                                   false, special_tokens_of(tokenizer));
+    ASSERT_TRUE(lark.is_ok());
+    Grammar grammar = testing::compiled(tokenizer, GrammarKind::kAnswer, *lark);
+    const auto append = [&](const std::string& text) {
+      for (const char byte : text) {
+        const Status status = grammar.append(static_cast<unsigned char>(byte));
+        ASSERT_TRUE(status.is_ok()) << status.message() << " in " << text << "\n" << *lark;
+      }
+    };
+    if (!required) append("Let me look.");
+    for (int again = 0; again < 2; ++again) {
+      const std::vector<int64_t> ids = testing::allowed_ids(grammar);
+      EXPECT_EQ(std::count(ids.begin(), ids.end(), 261), 1) << *lark;
+      EXPECT_EQ(std::count(ids.begin(), ids.end(), 258), 0);
+      ASSERT_TRUE(grammar.append(261).is_ok());
+      append(call);
+      EXPECT_TRUE(grammar.may_end());
+      if (again == 0) ASSERT_TRUE(grammar.rewind(static_cast<int64_t>(call.size()) + 1).is_ok());
+    }
+  }
+  EXPECT_FALSE(Grammar::compile(tokenizer, GrammarKind::kLark, "start: <[261]>", tokenizer.vocab_size()).is_ok());
+}
+
 TEST(CallGrammar, Errors) {
   Form form;
   EXPECT_EQ(call_grammar(form, kTools, {ChoiceKind::kNamed, "rain", true}, false).status().message(),

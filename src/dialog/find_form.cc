@@ -1,6 +1,7 @@
 #include "dialog/find_form.h"
 
 #include <algorithm>
+#include <optional>
 #include <regex>
 
 #include "dialog/find_calls.h"
@@ -118,6 +119,19 @@ void find_reasoning(const Renderer& render, const std::function<bool(std::string
   if (differs("reasoning_effort", "low", "high")) form.reasoning.effort_name = "reasoning_effort";
 }
 
+// What a model was taught whose template leaves calls out of histories: by the marks that are tokens of its own.
+std::optional<CallForm> calls_of_tokens(const std::function<bool(std::string_view)>& knows) {
+  CallForm form;
+  if (knows("<|tool_call_start|>") && knows("<|tool_call_end|>")) {
+    form.kind = CallForm::Kind::kPython;
+    form.open = "<|tool_call_start|>[", form.between = ", ", form.close = "]<|tool_call_end|>";
+    return form;
+  }
+  if (!knows("<|tool_call|>")) return std::nullopt;
+  form.open = "<|tool_call|>[", form.between = ", ", form.close = "]";
+  return form;
+}
+
 }  // namespace
 
 Form find_form(const RenderChat& render_chat, const std::function<bool(std::string_view)>& knows) {
@@ -138,7 +152,14 @@ Form find_form(const RenderChat& render_chat, const std::function<bool(std::stri
       form.arguments_as_text = text, form.ids = ids;
       style = tried;
     }
-  if (form.calls_shown) find_histories(render, style, form);
+  if (form.calls_shown) {
+    find_histories(render, style, form);
+  } else if (form.tools_shown) {
+    // Its tools, with a call that it does not say how to write, are of no use.
+    const std::optional<CallForm> taught = calls_of_tokens(knows);
+    form.tools_shown = taught.has_value();
+    form.calls = taught.value_or(documented_calls());
+  }
   find_reasoning(render, knows, style, form);
   return form;
 }

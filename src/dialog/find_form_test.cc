@@ -97,6 +97,17 @@ TEST(FindForm, TheDocumentedFormWhereATemplateHasNone) {
   EXPECT_EQ(form.reasoning.switch_name, "");
 }
 
+// A template that shows tools and leaves calls out: what tokens tell, else the documented form.
+TEST(FindForm, CallsThatTheTemplateLeavesOut) {
+  const Form granite = form_of(testing::chat_template("{# <|tool_call|> #}"));
+  EXPECT_FALSE(granite.calls_shown);
+  EXPECT_TRUE(granite.tools_shown);
+  EXPECT_EQ(granite.calls.open, "<|tool_call|>[");
+  const Form none = form_of(testing::chat_template(""));
+  EXPECT_FALSE(none.tools_shown);
+  EXPECT_EQ(none.calls.call_open, "<tool_call>\n");
+}
+
 TEST(FindForm, Reasoning) {
   const Form qwen = form_of(testing::kQwen3Template);
   EXPECT_EQ(qwen.reasoning.open, "<think>\n");

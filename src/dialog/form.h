@@ -1,11 +1,13 @@
 // How a model spells calls of tools and reasoning, and how its chat template wants them in a history.
 //
-//   const Form form = find_form(tokenizer);                       // once a model: dialog/find_form.h
-//   fit_history(form, tools, messages, variables);                // JSON for the template: dialog/history.h
-//   SITU_TAKE(lark, call_grammar(form, tools, choice, ...));      // what the answer must match: dialog/call_grammar.h
-//   AnswerReader reader(form, tools, form.reasoning.open_in(prompt));  // dialog/answer_reader.h
-//   for (piece : answer) for (DialogEvent& e : reader.push(piece)) send(e);
-//   for (DialogEvent& e : reader.finish()) send(e);
+//   const Form form = find_form(tokenizer);                // once a model: dialog/find_form.h
+//   fit_history(form, tools, messages, variables);         // JSON that the template is rendered with: dialog/history.h
+//   const bool inside = form.reasoning.open_in(prompt);    // `prompt`: what was rendered
+//   SITU_TAKE(lark, call_grammar(form, tools, choice, inside, special_tokens_of(tokenizer)));  // dialog/call_grammar.h
+//   ... Grammar::compile(tokenizer, GrammarKind::kAnswer, lark, vocabulary) ...
+//   AnswerReader reader(form, tools, inside);              // dialog/answer_reader.h; the text must show form.marks()
+//   for (piece : answer) for (const DialogEvent& event : reader.push(piece)) send(event);
+//   for (const DialogEvent& event : reader.finish()) send(event);
 //
 // A form is data: nothing here is told by the name of a model.
 #pragma once

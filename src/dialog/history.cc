@@ -134,6 +134,22 @@ void show_tools(const Form& form, std::span<const Tool> tools, Json& messages) {
   messages.insert(messages.begin(), turn);
 }
 
+// (key="text", other=1), or {key:<mark>text<mark>,other:1}
+std::string literal_arguments(const CallForm& form, const Json& arguments) {
+  const bool python = form.kind == CallForm::Kind::kPython;
+  std::string text;
+  for (const auto& [key, value] : arguments.items()) {
+    if (!text.empty()) text += python ? ", " : ",";
+    text += key + (python ? "=" : ":");
+    if (python && value.is_boolean())
+      text += value.get<bool>() ? "True" : "False";
+    else
+      text += !python && value.is_string() ? form.text_quote + value.get<std::string>() + form.text_quote
+                                           : json_text(value);
+  }
+  return python ? "(" + text + ")" : "{" + text + "}";
+}
+
 }  // namespace
 
 void fit_history(const Form& form, std::span<const Tool> tools, Json& messages, Json& variables) {
@@ -208,6 +224,8 @@ std::string spelled_call(const CallForm& form, const std::string& name, const Js
               form.value_close;
     return form.open + form.call_open + body + form.call_close + form.close;
   }
+  if (form.kind == CallForm::Kind::kPython || form.kind == CallForm::Kind::kLiterals)
+    return form.open + form.call_open + name + literal_arguments(form, arguments) + form.call_close + form.close;
   return form.open + form.call_open + name + form.name_close + json_text(arguments) + form.call_close + form.close;
 }
 

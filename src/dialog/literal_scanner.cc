@@ -3,6 +3,7 @@
 #include <cctype>
 #include <cstdio>
 #include <regex>
+#include <utility>
 
 #include "dialog/marks.h"
 
@@ -19,6 +20,12 @@ bool is_word(char c) {
 bool is_number(const std::string& word) {
   static const std::regex number("-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][-+]?[0-9]+)?");
   return std::regex_match(word, number);
+}
+
+void put_escape(unsigned code, std::string& out) {
+  char escaped[8];
+  std::snprintf(escaped, sizeof escaped, "\\u%04x", code);
+  out += escaped;
 }
 
 }  // namespace
@@ -91,7 +98,12 @@ LiteralScanner::State LiteralScanner::mark_text(char byte, std::string& out) {
   return State::kMore;
 }
 
+void LiteralScanner::end_half(std::string& out) {
+  if (std::exchange(high_, 0) != 0) out += "\\ufffd";
+}
+
 LiteralScanner::State LiteralScanner::text(char byte, std::string& out) {
+  if (byte != '\\') end_half(out);
   if (byte == '\\') {
     want_ = Want::kEscape;
   } else if (byte == quote_) {
@@ -106,6 +118,7 @@ LiteralScanner::State LiteralScanner::text(char byte, std::string& out) {
 
 LiteralScanner::State LiteralScanner::escape(char byte, std::string& out) {
   want_ = Want::kText;
+  if (byte != 'u') end_half(out);
   if (byte == 'u' || (byte == 'x' && rules_.python)) {
     want_ = Want::kHex, digits_ = byte == 'u' ? 4 : 2, code_ = 0;
     return State::kMore;
@@ -128,10 +141,19 @@ LiteralScanner::State LiteralScanner::hex(char byte, std::string& out) {
   if (!std::isxdigit(static_cast<unsigned char>(byte))) return State::kFault;
   code_ = code_ * 16 + static_cast<unsigned>(small <= '9' ? small - '0' : small - 'a' + 10);
   if (--digits_ > 0) return State::kMore;
-  char escaped[8];
-  std::snprintf(escaped, sizeof escaped, "\\u%04x", code_);
-  out += escaped;
-  code_ = 0, want_ = Want::kText;
+  const unsigned code = std::exchange(code_, 0);
+  want_ = Want::kText;
+  const bool high = code >= 0xD800 && code < 0xDC00, low = code >= 0xDC00 && code < 0xE000;
+  if (low && high_ != 0) {
+    put_escape(std::exchange(high_, 0), out);
+    put_escape(code, out);
+    return State::kMore;
+  }
+  end_half(out);
+  if (high)
+    high_ = code;
+  else
+    put_escape(low ? 0xFFFD : code, out);
   return State::kMore;
 }
 

@@ -26,7 +26,7 @@ class LiteralScanner {
   explicit LiteralScanner(LiteralRules rules = {}) : rules_(rules) {}
 
   // Appends to `out` what the byte says in JSON. Control characters of texts are escaped, white space outside of texts
-  // is left out. A fault leaves `out` a beginning of JSON.
+  // is left out; half of a character is U+FFFD. A fault leaves `out` a beginning of JSON.
   State feed(char byte, std::string& out);
   // The value ends here with its text: a number may be whole.
   bool finish(std::string& out);
@@ -59,6 +59,7 @@ class LiteralScanner {
   State hex(char byte, std::string& out);
   State word(char byte, std::string& out);
   State key(char byte, std::string& out);
+  void end_half(std::string& out);
   State after_value();
   bool end_word(std::string& out);
 
@@ -71,6 +72,7 @@ class LiteralScanner {
   size_t matched_ = 0;  // bytes of the quote mark
   int digits_ = 0;      // that an escape still wants
   unsigned code_ = 0;
+  unsigned high_ = 0;  // the first half of a character that two escapes name
 };
 
 }  // namespace situ

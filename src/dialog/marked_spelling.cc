@@ -27,11 +27,6 @@ class MarkedSpelling : public AnswerReader::Spelling {
     kAfterCall,
     kSkip,  // a call that is broken, up to its end
   };
-  struct Expected {
-    std::string_view mark;
-    Stage next;
-  };
-
   // Each reads a part; false: more text decides.
   bool step(Rest rest);
   bool read_start(Rest rest);

@@ -127,7 +127,6 @@ void TaggedCallReader::put_text(std::string_view text, EventsOut& out) {
     return;
   }
   std::string json;
-  LiteralScanner scanner;
   for (const char byte : text) LiteralScanner::put_char(byte, json);
   out.arguments(json);
 }
