@@ -151,6 +151,12 @@ TEST(AnswerReader, WhatIsNoCallIsText) {
     EXPECT_EQ(read_answer(documented(), tools, text), (Read{"", text, {}})) << text;
 }
 
+TEST(AnswerReader, TheEndOfACallThatTheLastTokenCutsIsNoText) {
+  const std::string call = R"(<tool_call>{"name": "now", "arguments": {}})";
+  for (const char* end : {"", "\n</tool", "</tool_call>", "</tool_call>\n"})
+    EXPECT_EQ(read_answer(documented(), weather_tools(), call + end), (Read{"", "", {{"now", "{}", true}}})) << end;
+}
+
 TEST(AnswerReader, ABrokenCallDoesNotEnd) {
   const Read read = read_answer(documented(), weather_tools(),
                                 R"(<tool_call>{"name": "weather", "arguments": {"city": oops}}</tool_call> So.)");

@@ -14,7 +14,7 @@ using ChoiceKind = ToolChoice::Kind;
 
 const std::vector<Tool> kTools = {
     {"weather", "Of a city.",
-     R"({"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer", "description": "how many"},
+     R"({"type": "object", "properties": {"city": {"type": "string", "format": "password"}, "days": {"type": "integer", "description": "how many", "format": "x"},
       "exact": {"type": "boolean"}, "unit": {"enum": ["C", "F"]},
       "places": {"type": "array", "items": {"type": "integer"}, "maxItems": 2}},
       "required": ["city", "unit"], "additionalProperties": false})"},
@@ -113,7 +113,9 @@ TEST_P(GrammarOfForms, TakesCallsAndNothingElseBehindTheirMark) {
     EXPECT_EQ(taken(tokenizer, lark, "No <call> {of} any.").whole,
               is_auto && form.calls.kind != CallForm::Kind::kChannels)
         << lark;
-    if (!other.empty()) EXPECT_EQ(taken(tokenizer, lark, call + other).whole, several) << lark;
+    if (!other.empty()) {
+      EXPECT_EQ(taken(tokenizer, lark, call + other).whole, several) << lark;
+    }
     const size_t name = call.find("weather");
     EXPECT_LE(taken(tokenizer, lark, call.substr(0, name) + "rain").bytes, name);
     if (HasFailure()) return;
@@ -171,10 +173,15 @@ TEST_P(GrammarOfForms, RandomAnswersAreWholeCalls) {
       const Json value = Json::parse(json, nullptr, false);
       ASSERT_TRUE(value.is_object()) << json << "\n" << text;
       EXPECT_EQ(value.contains("city"), value.contains("unit")) << json;
-      if (value.contains("unit"))
+      if (value.contains("unit")) {
         EXPECT_TRUE(value["city"].is_string() && (value["unit"] == "C" || value["unit"] == "F")) << json;
-      if (value.contains("days")) EXPECT_TRUE(value["days"].is_number()) << json;
-      if (value.contains("exact")) EXPECT_TRUE(value["exact"].is_boolean()) << json;
+      }
+      if (value.contains("days")) {
+        EXPECT_TRUE(value["days"].is_number()) << json;
+      }
+      if (value.contains("exact")) {
+        EXPECT_TRUE(value["exact"].is_boolean()) << json;
+      }
     }
     EXPECT_EQ(ended, reader.calls()) << text;
     EXPECT_FALSE(reader.in_call()) << text;
@@ -206,7 +213,7 @@ TEST(CallGrammar, Reasoning) {
 // Marks that are tokens of the model: their ids, and not their bytes.
 TEST(CallGrammar, MarksThatAreSpecialTokens) {
   testing::TempFolder folder;
-  Json model = testing::byte_level_tokenizer();
+  nlohmann::json model = testing::byte_level_tokenizer();
   model["model"]["vocab"]["[TOOL_CALLS]"] = 261;
   model["added_tokens"].push_back(testing::special(261, "[TOOL_CALLS]"));
   folder.write("tokenizer.json", model.dump());
@@ -234,7 +241,9 @@ TEST(CallGrammar, MarksThatAreSpecialTokens) {
       ASSERT_TRUE(grammar.append(261).is_ok());
       append(call);
       EXPECT_TRUE(grammar.may_end());
-      if (again == 0) ASSERT_TRUE(grammar.rewind(static_cast<int64_t>(call.size()) + 1).is_ok());
+      if (again == 0) {
+        ASSERT_TRUE(grammar.rewind(static_cast<int64_t>(call.size()) + 1).is_ok());
+      }
     }
   }
   EXPECT_FALSE(Grammar::compile(tokenizer, GrammarKind::kLark, "start: <[261]>", tokenizer.vocab_size()).is_ok());

@@ -16,7 +16,9 @@ using probe::Renderer;
 
 void find_system(const Renderer& render, Form& form) {
   const Json system = {{"role", "system"}, {"content", probe::kSystem}};
-  const auto with = render(Json::array({system, probe::user()})), without = render(Json::array({probe::user()}));
+  auto with = render(Json::array({system, probe::user()}));
+  if (!with) with = render(Json::array({system, probe::user()}), false, probe::variables_with_tools());
+  const auto without = render(Json::array({probe::user()}));
   form.system_shown = with && probe::has(*with, probe::kSystem);
   if (!form.system_shown || !without) return;
   const probe::Common around = probe::common(*with, *without);
@@ -72,7 +74,11 @@ bool find_thought(const Renderer& render, const probe::CallStyle& style, Form& f
       form.reasoning.field = field;
       form.reasoning.open = last_mark(std::string_view(*text).substr(0, at));
       form.reasoning.close = first_mark(std::string_view(*text).substr(at + probe::kThought.size()));
-      if (!form.reasoning.open.empty() && !form.reasoning.close.empty()) return true;
+      // A mark that stands before the user's text too begins a message, not a thought.
+      const auto alone = render(Json::array({probe::user()}));
+      const std::string before_text = std::string(trimmed(form.reasoning.open)) + std::string(probe::kUser);
+      if (form.reasoning.open.empty() || (alone && probe::has(*alone, before_text))) continue;
+      if (!form.reasoning.close.empty()) return true;
     }
   form.reasoning.open.clear(), form.reasoning.close.clear();
   return false;
@@ -161,6 +167,10 @@ Form find_form(const RenderChat& render_chat, const std::function<bool(std::stri
     form.calls = taught.value_or(documented_calls());
   }
   find_reasoning(render, knows, style, form);
+  // An empty thought before the calls is none of their marks.
+  const std::string_view thought_end = trimmed(form.reasoning.close);
+  if (const size_t at = form.calls.open.find(thought_end); !thought_end.empty() && at != std::string::npos)
+    form.calls.open.erase(0, at + thought_end.size());
   return form;
 }
 

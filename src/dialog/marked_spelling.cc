@@ -302,7 +302,7 @@ bool MarkedSpelling::read_after_call(Rest rest) {
     begin_section(false);
     return true;
   }
-  if (!open_.empty() && between_.empty() && call_open_.empty() && !(more && !rest.last)) {
+  if (!open_.empty() && between_.empty() && call_open_.empty() && !more) {
     begin_section(false);
     return true;
   }
@@ -313,9 +313,8 @@ bool MarkedSpelling::read_after_call(Rest rest) {
     begin_section(from_open);
     return true;
   }
-  if (more && !rest.last) return false;
-  stage_ = Stage::kText;
-  return true;
+  if (!more) stage_ = Stage::kText;
+  return !more;  // of a mark that begins at the end of an answer, which its last token ended, nothing is text
 }
 
 bool MarkedSpelling::read_skip(Rest rest) {

@@ -1,14 +1,22 @@
 #include "dialog/schemas.h"
 
+#include <algorithm>
 #include <initializer_list>
+#include <iterator>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace situ {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kWords[] = {"description", "title", "examples", "example", "default", "$comment", "deprecated"};
+constexpr const char* kWords[] = {"description", "title",    "examples",   "example",
+                                  "default",     "$comment", "deprecated", "$schema"};
+// Of texts, those that grammars obey; others say how a value is used.
+constexpr std::string_view kFormats[] = {"date", "date-time", "duration", "email", "hostname",
+                                         "ipv4", "ipv6",      "time",     "uri",   "uuid"};
 
 // `names`: the keys of this object are names, not words of JSON Schema.
 void strip(Json& schema, bool names) {
@@ -17,6 +25,10 @@ void strip(Json& schema, bool names) {
   if (!schema.is_object()) return;
   if (!names)
     for (const char* word : kWords) schema.erase(word);
+  if (const auto format = schema.find("format"); !names && format != schema.end())
+    if (!format->is_string() ||
+        std::count(std::begin(kFormats), std::end(kFormats), format->get_ref<const std::string&>()) == 0)
+      schema.erase("format");
   for (auto& [key, value] : schema.items()) {
     const bool values = !names && (key == "enum" || key == "const" || key == "required");
     const bool named =

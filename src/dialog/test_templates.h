@@ -124,7 +124,7 @@ inline FolderTokenizer tokenizer_with(const std::string& chat_template) {
   TempFolder folder;
   folder.write("tokenizer.json", byte_level_tokenizer().dump());
   folder.write("tokenizer_config.json",
-               nlohmann::json({{"chat_template", chat_template}, {"bos_token", "<s>"}}).dump());
+               nlohmann::json({{"chat_template", chat_template}, {"bos_token", "<s>"}, {"eos_token", "</s>"}}).dump());
   return std::move(FolderTokenizer::load(folder.path()).value());
 }
 
