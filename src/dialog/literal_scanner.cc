@@ -23,7 +23,7 @@ bool is_number(const std::string& word) {
 }
 
 void put_escape(unsigned code, std::string& out) {
-  char escaped[8];
+  char escaped[16];
   std::snprintf(escaped, sizeof escaped, "\\u%04x", code);
   out += escaped;
 }
@@ -35,7 +35,7 @@ void LiteralScanner::put_char(char byte, std::string& out) {
   if (byte == '"' || byte == '\\') {
     out += '\\', out += byte;
   } else if (c < 0x20) {
-    char escaped[8];
+    char escaped[16];
     std::snprintf(escaped, sizeof escaped, "\\u%04x", c);
     out += byte == '\n' ? "\\n" : byte == '\t' ? "\\t" : byte == '\r' ? "\\r" : escaped;
   } else {
