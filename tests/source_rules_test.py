@@ -45,6 +45,7 @@ LAYERS = {
     "text": {"situ", "base"},
     "audio": {"base"},
     "vision": {"base", "text"},
+    "dialog": {"base", "text"},
     "requests": {"situ", "base", "generate", "runtime", "text"},
     "pipelines": {"situ", "base", "kernels", "onnx", "passes", "runtime", "generate", "text", "audio", "vision", "requests"},
     "hub": {"situ", "base", "onnx", "text", "pipelines"},

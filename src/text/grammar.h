@@ -18,6 +18,7 @@ enum class GrammarKind {
   kJsonSchema,  // draft 2020-12 and what older drafts share with it; properties come in the order of the schema
   kRegex,       // the syntax of the Rust crate regex, where \d is any digit of Unicode; the whole answer matches
   kLark,        // llguidance's variant of Lark, with the rule `start`
+  kAnswer,      // the same, in which special tokens are <[id]>: of the library's own making (dialog/call_grammar.h)
 };
 
 // A grammar and how far an answer has come in it. Move-only; used by one thread at a time.
@@ -41,7 +42,8 @@ class Grammar {
   Result<Grammar> fork() const;
 
   // Which ids may come next: bit (id % 32) of word id / 32, [ceil(vocabulary / 32)] words, valid until the next call.
-  // Special tokens are never in it, so neither are the ids that end an answer: see may_end. No bit at all: must_end.
+  // Special tokens are in it only where a grammar of kAnswer names them, and never the ids that end an answer: see
+  // may_end. No bit at all: must_end.
   // Errors: the grammar takes too many steps here; no token of the vocabulary goes on with a text that matches.
   Result<std::span<const uint32_t>> allowed();
 

@@ -121,9 +121,9 @@ int situ_text_render_chat(const char* chat_template, size_t chat_template_size, 
                           size_t messages_size, const char* variables, size_t variables_size,
                           const situ_text_stop* stop, situ_text_string* out, situ_text_string* error);
 
-/* kind: 0 a JSON schema, 1 a regular expression, 2 a Lark grammar. vocabulary: the width of the model's logits, at most
- * 2^23. Time, memory and recursion are bounded. The first call for a tokenizer and a width builds what all later ones
- * share. The grammar does not need the tokenizer any more. */
+/* kind: 0 a JSON schema, 1 a regular expression, 2 a Lark grammar, 3 a Lark grammar with special tokens. vocabulary:
+ * the width of the model's logits, at most 2^23. Time, memory and recursion are bounded. The first call for a tokenizer
+ * and a width builds what all later ones share. The grammar does not need the tokenizer any more. */
 int situ_text_grammar_create(const situ_text_tokenizer* tokenizer, int kind, const char* source, size_t source_size,
                              size_t vocabulary, situ_text_grammar** out, situ_text_string* error);
 int situ_text_grammar_fork(const situ_text_grammar* grammar, situ_text_grammar** out, situ_text_string* error);

@@ -19,11 +19,13 @@ pub enum Kind {
     JsonSchema = 0,
     Regex = 1,
     Lark = 2,
+    /// Lark whose special tokens (<[id]>) are obeyed: for grammars that are made here, of the marks of a chat template.
+    Answer = 3,
 }
 
 impl Kind {
     pub fn from_number(number: i32) -> Result<Self, String> {
-        let kinds = [Kind::JsonSchema, Kind::Regex, Kind::Lark];
+        let kinds = [Kind::JsonSchema, Kind::Regex, Kind::Lark, Kind::Answer];
         kinds.into_iter().find(|kind| *kind as i32 == number).ok_or_else(|| format!("{number} is no kind of grammar"))
     }
 
@@ -33,12 +35,13 @@ impl Kind {
             Kind::JsonSchema => "the JSON schema",
             Kind::Regex => "the regular expression",
             Kind::Lark => "the Lark grammar",
+            Kind::Answer => "the grammar of the tools",
         }
     }
 
     fn max_bytes(self) -> usize {
         match self {
-            Kind::JsonSchema => 512 << 10,
+            Kind::JsonSchema | Kind::Answer => 512 << 10,
             Kind::Regex | Kind::Lark => 64 << 10,
         }
     }
@@ -81,9 +84,9 @@ pub fn on_large_stack<T: Send>(work: impl FnOnce() -> Result<T, String> + Send) 
 }
 
 /// What the parser would take and not obey, or could not take back.
-fn check_spec(spec: &LexerSpec) -> Result<(), String> {
+fn check_spec(spec: &LexerSpec, special_tokens: bool) -> Result<(), String> {
     for (found, what) in [
-        (spec.special_token_rx.is_some(), "a special token (<...>)"),
+        (spec.special_token_rx.is_some() && !special_tokens, "a special token (<...>)"),
         (spec.has_stop, "stop="),
         (spec.has_max_tokens, "max_tokens="),
         (spec.has_temperature, "temperature="),
@@ -196,9 +199,9 @@ fn lower(factory: &ParserFactory, grammar: TopLevelGrammar) -> Result<Lowered, S
     init.to_internal(Some(factory.tok_env().clone()), parser_limits()).map_err(|e| clean(&e.to_string()))
 }
 
-fn finish(factory: &ParserFactory, (grammar, spec): Lowered) -> Result<TokenParser, String> {
+fn finish(factory: &ParserFactory, (grammar, spec): Lowered, special_tokens: bool) -> Result<TokenParser, String> {
     let limits = parser_limits();
-    check_spec(&spec)?;
+    check_spec(&spec, special_tokens)?;
     check_optional_runs(&spec)?;
     let empty = empty_terminals(&spec, &limits)?;
     let init = GrammarInit::Internal(grammar, spec);
@@ -217,7 +220,7 @@ fn parse_schema(factory: &ParserFactory, source: &str) -> Result<TokenParser, St
         let grammar = TopLevelGrammar::from_json_schema(schema::with_spaces(schema));
         ffi::caught(|| lower(factory, grammar)).map_err(|e| clean(&e))
     };
-    let finished = |lowered| ffi::caught(|| finish(factory, lowered)).map_err(|e| clean(&e));
+    let finished = |lowered| ffi::caught(|| finish(factory, lowered, false)).map_err(|e| clean(&e));
     let with_place = |reason: String, again: &dyn Fn(&Value) -> Option<String>| {
         let is_quick = start.elapsed() < MAX_TIME_TO_REPEAT;
         let (at, own) = if is_quick { place::find(&whole, reason.clone(), again) } else { place::whole(&reason) };
@@ -229,7 +232,7 @@ fn parse_schema(factory: &ParserFactory, source: &str) -> Result<TokenParser, St
 }
 
 fn parse_source(factory: &ParserFactory, kind: Kind, source: &str) -> Result<TokenParser, String> {
-    let parse = |grammar: TopLevelGrammar| finish(factory, lower(factory, grammar)?);
+    let parse = |grammar: TopLevelGrammar| finish(factory, lower(factory, grammar)?, kind == Kind::Answer);
     match kind {
         Kind::JsonSchema => parse_schema(factory, source),
         Kind::Regex => {
@@ -237,7 +240,7 @@ fn parse_source(factory: &ParserFactory, kind: Kind, source: &str) -> Result<Tok
             // It becomes /.../ in a Lark grammar, where // starts a comment.
             parse(TopLevelGrammar::from_regex(if source.is_empty() { "(?:)" } else { source }))
         }
-        Kind::Lark => {
+        Kind::Lark | Kind::Answer => {
             lark::check(source)?;
             let mut parser = parse(TopLevelGrammar::from_lark(source.to_string()))?;
             parser.enable_cancellation();

@@ -1,0 +1,41 @@
+// The text of an answer, in pieces, to events.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dialog/events.h"
+#include "dialog/form.h"
+#include "dialog/tool.h"
+
+namespace situ {
+
+// How the text is cut into pieces makes no difference to the joined events. Nothing is taken back: a tail that may
+// begin a mark is held until the next piece, and a call begins when its name is whole. What looked like a call and has
+// no name is text. White space between parts is left out.
+class AnswerReader {
+ public:
+  // `tools`: of the request; without any, calls are text. `in_reasoning`: the prompt has opened the reasoning
+  // (ReasoningForm::open_in). The text must have the marks of the form, also those that are special tokens.
+  AnswerReader(Form form, std::vector<Tool> tools, bool in_reasoning);
+  ~AnswerReader();
+  AnswerReader(AnswerReader&&) noexcept;
+
+  std::vector<DialogEvent> push(std::string_view piece);
+  // The answer has ended, or was cut. A call that is not whole has no CallEnded.
+  std::vector<DialogEvent> finish();
+
+  // Calls that have begun so far.
+  size_t calls() const;
+  // The answer is inside a call; after finish(): it ended there, or a call was broken.
+  bool in_call() const;
+
+  class Spelling;  // reads one kind of answer
+
+ private:
+  std::unique_ptr<Spelling> spelling_;
+};
+
+}  // namespace situ

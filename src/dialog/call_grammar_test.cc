@@ -1,0 +1,262 @@
+#include "dialog/call_grammar.h"
+
+#include <gtest/gtest.h>
+
+#include "dialog/answer_reader.h"
+#include "dialog/test_templates.h"
+#include "text/grammar_walk.h"
+
+namespace situ {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using ChoiceKind = ToolChoice::Kind;
+
+const std::vector<Tool> kTools = {
+    {"weather", "Of a city.",
+     R"({"type": "object", "properties": {"city": {"type": "string", "format": "password"}, "days": {"type": "integer", "description": "how many", "format": "x"},
+      "exact": {"type": "boolean"}, "unit": {"enum": ["C", "F"]},
+      "places": {"type": "array", "items": {"type": "integer"}, "maxItems": 2}},
+      "required": ["city", "unit"], "additionalProperties": false})"},
+    {"now", "", R"({"type": "object", "properties": {}, "additionalProperties": false})"}};
+
+// Whether the grammar takes the text, byte by byte: the beginning of an answer, and a whole one.
+struct Taken {
+  size_t bytes = 0;
+  bool whole = false;
+};
+Taken taken(const FolderTokenizer& tokenizer, const std::string& lark, const std::string& text) {
+  Grammar grammar = testing::compiled(tokenizer, GrammarKind::kAnswer, lark);
+  Taken taken;
+  for (const char byte : text) {
+    if (!grammar.append(static_cast<unsigned char>(byte)).is_ok()) return taken;
+    ++taken.bytes;
+  }
+  taken.whole = grammar.may_end();
+  return taken;
+}
+
+std::string grammar_of(const Form& form, ToolChoice choice, bool in_reasoning = false) {
+  const auto lark = call_grammar(form, kTools, choice, in_reasoning);
+  EXPECT_TRUE(lark.is_ok()) << lark.status().message();
+  return lark.is_ok() ? *lark : "";
+}
+
+struct Case {
+  std::string what, chat_template, call, other;
+};
+
+const Case kCases[] = {
+    {"documented", testing::kPlainTemplate,
+     "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Oslo\", \"unit\": \"C\"}}\n</tool_call>",
+     "\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>"},
+    {"llama3", testing::kLlama3Template, R"({"name": "weather", "parameters": {"city": "Oslo", "unit": "C"}})", ""},
+    {"mistral", testing::kMistralTemplate,
+     R"([TOOL_CALLS] [{"name": "weather", "arguments": {"city": "Oslo", "unit": "C"}, "id": "abcdefgh1"}])", ""},
+    {"apertus", testing::chat_template(testing::kApertusCalls),
+     R"(<|tools_prefix|>[{"weather": {"city": "Oslo", "unit": "C"}}]<|tools_suffix|>)", ""},
+    {"small32", testing::chat_template(testing::kSmall32Calls),
+     R"([TOOL_CALLS]weather[CALL_ID]abcdefgh1[ARGS]{"city": "Oslo", "unit": "C"})",
+     "[TOOL_CALLS]now[CALL_ID]abcdefgh1[ARGS]{}"},
+    {"deepseek", testing::chat_template(testing::kDeepSeekCalls),
+     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{\"city\": \"Oslo\", "
+     "\"unit\": \"C\"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+     ""},
+    {"kimi", testing::chat_template(testing::kKimiCalls),
+     R"(<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>{"city": "Oslo", "unit": "C"}<|tool_call_end|><|tool_calls_section_end|>)",
+     ""},
+    {"coder", testing::chat_template(testing::kQwenCoderCalls),
+     "<tool_call>\n<function=weather>\n<parameter=city>\nOslo < "
+     "\"x\"\n</parameter>\n<parameter=unit>\nC\n</parameter>\n</function>\n</tool_call>",
+     "\n<tool_call>\n<function=now>\n</function>\n</tool_call>"},
+    {"glm", testing::chat_template(testing::kGlmCalls),
+     "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</"
+     "arg_value>\n<arg_key>unit</arg_key>\n<arg_value>C</arg_value>\n</tool_call>",
+     "\n<tool_call>now\n</tool_call>"},
+    {"minimax", testing::chat_template(testing::kMiniMax2Calls),
+     "<minimax:tool_call>\n<invoke name=\"weather\">\n<parameter name=\"city\">Oslo</parameter>\n<parameter "
+     "name=\"unit\">C</parameter>\n</invoke>\n</minimax:tool_call>",
+     ""},
+    {"llama4", testing::chat_template(testing::python_calls("[", ", ", "]")),
+     "[weather(city=\"Oslo\", exact=True, unit=\"C\")]", ""},
+    {"olmo3", testing::chat_template(testing::python_calls("<function_calls>", "\\n", "</function_calls>")),
+     "<function_calls>weather(city=\"Oslo\", unit=\"C\")\nnow()</function_calls>", ""},
+    {"channels", testing::kChannelTemplate,
+     "<|channel|>analysis<|message|>hm<|end|><|start|>assistant to=functions.weather<|channel|>commentary "
+     "json<|message|>{\"city\": \"Oslo\", \"unit\": \"C\"}",
+     ""},
+    {"literals", testing::chat_template(testing::kLiteralCalls),
+     "<start_function_call>call:weather{city:<escape>Oslo<escape>,unit:<escape>C<escape>,places:[1,2]}<end_function_"
+     "call>",
+     "<start_function_call>call:now{}<end_function_call>"},
+};
+
+class GrammarOfForms : public ::testing::TestWithParam<Case> {};
+
+TEST_P(GrammarOfForms, TakesCallsAndNothingElseBehindTheirMark) {
+  const FolderTokenizer tokenizer = testing::tokenizer_with(GetParam().chat_template);
+  const Form form = find_form(tokenizer);
+  const std::string &call = GetParam().call, &other = GetParam().other;
+  const std::string text = form.calls.bare() || form.calls.kind == CallForm::Kind::kChannels ? "" : "Let me look.\n";
+  for (const ToolChoice& choice :
+       {ToolChoice{}, ToolChoice{ChoiceKind::kRequired}, ToolChoice{ChoiceKind::kNamed, "weather", true},
+        ToolChoice{ChoiceKind::kAuto, "", false}}) {
+    const std::string lark = grammar_of(form, choice);
+    const bool is_auto = choice.kind == ChoiceKind::kAuto,
+               several = choice.parallel && choice.kind != ChoiceKind::kNamed;
+    if (GetParam().what != "olmo3" || several) {
+      EXPECT_TRUE(taken(tokenizer, lark, call).whole)
+          << "byte " << taken(tokenizer, lark, call).bytes << " of " << call << "\n"
+          << lark;
+      EXPECT_EQ(taken(tokenizer, lark, text + call).whole, is_auto || text.empty()) << lark;
+    }
+    EXPECT_EQ(taken(tokenizer, lark, "No <call> {of} any.").whole,
+              is_auto && form.calls.kind != CallForm::Kind::kChannels)
+        << lark;
+    if (!other.empty()) {
+      EXPECT_EQ(taken(tokenizer, lark, call + other).whole, several) << lark;
+    }
+    const size_t name = call.find("weather");
+    EXPECT_LE(taken(tokenizer, lark, call.substr(0, name) + "rain").bytes, name);
+    if (HasFailure()) return;
+  }
+}
+
+// Ids that the grammar allows, at random, up to where it may end. What ends a text comes rarely by itself.
+std::vector<int64_t> walk(Grammar& grammar, const std::string& text_end, std::mt19937& random) {
+  std::vector<int64_t> answer;
+  std::string forced;
+  for (int step = 0; step < 3000; ++step) {
+    const std::vector<int64_t> ids = testing::allowed_ids(grammar);
+    if (ids.empty() || (grammar.may_end() && random() % 4 == 0)) return answer;
+    if (forced.empty() && ids.size() > 150 && random() % 8 == 0) forced = text_end;
+    int64_t id = ids[random() % ids.size()];
+    if (!forced.empty()) {
+      const int64_t next = static_cast<unsigned char>(forced[0]);
+      forced.erase(0, 1);
+      if (std::find(ids.begin(), ids.end(), next) != ids.end()) id = next;
+    }
+    answer.push_back(id);
+    const Status status = grammar.append(id);
+    EXPECT_TRUE(status.is_ok()) << status.message();
+  }
+  return {};
+}
+
+// Answers that the grammar allows, at random, are read as calls that the schema allows.
+TEST_P(GrammarOfForms, RandomAnswersAreWholeCalls) {
+  const FolderTokenizer tokenizer = testing::tokenizer_with(GetParam().chat_template);
+  const Form form = find_form(tokenizer);
+  const Grammar start =
+      testing::compiled(tokenizer, GrammarKind::kAnswer, grammar_of(form, {ChoiceKind::kRequired, "", true}));
+  std::mt19937 random(11);
+  size_t calls = 0;
+  for (int i = 0; i < 20; ++i) {
+    Grammar grammar = std::move(start.fork()).value();
+    const std::string end = form.calls.kind == CallForm::Kind::kTagged     ? form.calls.value_close
+                            : form.calls.kind == CallForm::Kind::kLiterals ? form.calls.text_quote
+                                                                           : "\"";
+    const std::vector<int64_t> ids = walk(grammar, end, random);
+    if (ids.empty()) continue;  // too long
+    std::string text;
+    for (const int64_t id : ids) text += *tokenizer.bytes_of(id);
+    AnswerReader reader(form, kTools, false);
+    std::vector<DialogEvent> events = reader.push(text);
+    for (DialogEvent& event : reader.finish()) events.push_back(std::move(event));
+    std::string json;
+    size_t ended = 0;
+    for (const DialogEvent& event : events) {
+      if (std::holds_alternative<CallBegun>(event)) json.clear();
+      if (const auto* piece = std::get_if<ArgumentsPiece>(&event)) json += piece->json;
+      if (!std::holds_alternative<CallEnded>(event)) continue;
+      ++ended;
+      const Json value = Json::parse(json, nullptr, false);
+      ASSERT_TRUE(value.is_object()) << json << "\n" << text;
+      EXPECT_EQ(value.contains("city"), value.contains("unit")) << json;
+      if (value.contains("unit")) {
+        EXPECT_TRUE(value["city"].is_string() && (value["unit"] == "C" || value["unit"] == "F")) << json;
+      }
+      if (value.contains("days")) {
+        EXPECT_TRUE(value["days"].is_number()) << json;
+      }
+      if (value.contains("exact")) {
+        EXPECT_TRUE(value["exact"].is_boolean()) << json;
+      }
+    }
+    EXPECT_EQ(ended, reader.calls()) << text;
+    EXPECT_FALSE(reader.in_call()) << text;
+    EXPECT_GT(ended, 0u) << text;
+    calls += ended;
+  }
+  EXPECT_GT(calls, 5u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, GrammarOfForms, ::testing::ValuesIn(kCases),
+                         [](const auto& info) { return info.param.what; });
+
+TEST(CallGrammar, Reasoning) {
+  const FolderTokenizer tokenizer = testing::tokenizer_with(testing::kQwen3Template);
+  const Form form = find_form(tokenizer);
+  const std::string call = "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>";
+  const std::string lark = grammar_of(form, {ChoiceKind::kRequired, "", true});
+  EXPECT_TRUE(taken(tokenizer, lark, "<think>\nhm <tool_call> hm\n</think>\n\n" + call).whole) << lark;
+  EXPECT_TRUE(taken(tokenizer, lark, call).whole);
+  EXPECT_FALSE(taken(tokenizer, lark, "<think>\nhm").whole);
+  EXPECT_TRUE(taken(tokenizer, grammar_of(form, {}), "<think>\nhm <tool_call> hm\n</think>\n\nHello").whole)
+      << grammar_of(form, {});
+  EXPECT_TRUE(taken(tokenizer, grammar_of(form, {}, true), "hm\n</think>\n\n" + call).whole);
+  const std::string json = grammar_behind_reasoning(form, "%json {\"type\": \"integer\"}", true);
+  EXPECT_TRUE(taken(tokenizer, json, "hm 1\n</think>\n\n12").whole) << json;
+  EXPECT_FALSE(taken(tokenizer, json, "12").whole);
+}
+
+// Marks that are tokens of the model: their ids, and not their bytes.
+TEST(CallGrammar, MarksThatAreSpecialTokens) {
+  testing::TempFolder folder;
+  nlohmann::json model = testing::byte_level_tokenizer();
+  model["model"]["vocab"]["[TOOL_CALLS]"] = 261;
+  model["added_tokens"].push_back(testing::special(261, "[TOOL_CALLS]"));
+  folder.write("tokenizer.json", model.dump());
+  folder.write("tokenizer_config.json",
+               Json({{"chat_template", testing::kMistralTemplate}, {"bos_token", "<s>"}}).dump());
+  const FolderTokenizer tokenizer = std::move(FolderTokenizer::load(folder.path()).value());
+  const Form form = find_form(tokenizer);
+  const std::string call = R"( [{"name": "now", "arguments": {}, "id": "abcdefgh1"}])";
+  for (const bool required : {false, true}) {
+    const auto lark = call_grammar(form, kTools, {required ? ChoiceKind::kRequired : ChoiceKind::kAuto, "", true},
+                                   false, special_tokens_of(tokenizer));
+    ASSERT_TRUE(lark.is_ok());
+    Grammar grammar = testing::compiled(tokenizer, GrammarKind::kAnswer, *lark);
+    const auto append = [&](const std::string& text) {
+      for (const char byte : text) {
+        const Status status = grammar.append(static_cast<unsigned char>(byte));
+        ASSERT_TRUE(status.is_ok()) << status.message() << " in " << text << "\n" << *lark;
+      }
+    };
+    if (!required) append("Let me look.");
+    for (int again = 0; again < 2; ++again) {
+      const std::vector<int64_t> ids = testing::allowed_ids(grammar);
+      EXPECT_EQ(std::count(ids.begin(), ids.end(), 261), 1) << *lark;
+      EXPECT_EQ(std::count(ids.begin(), ids.end(), 258), 0);
+      ASSERT_TRUE(grammar.append(261).is_ok());
+      append(call);
+      EXPECT_TRUE(grammar.may_end());
+      if (again == 0) {
+        ASSERT_TRUE(grammar.rewind(static_cast<int64_t>(call.size()) + 1).is_ok());
+      }
+    }
+  }
+  EXPECT_FALSE(Grammar::compile(tokenizer, GrammarKind::kLark, "start: <[261]>", tokenizer.vocab_size()).is_ok());
+}
+
+TEST(CallGrammar, Errors) {
+  Form form;
+  EXPECT_EQ(call_grammar(form, kTools, {ChoiceKind::kNamed, "rain", true}, false).status().message(),
+            "tool_choice names 'rain', which is none of the tools");
+  EXPECT_EQ(call_grammar(form, {}, {}, false).status().message(), "there are no tools to call");
+  EXPECT_EQ(call_grammar(form, std::vector<Tool>{{"f", "", "[]"}}, {}, false).status().message(),
+            "the parameters of the tool 'f' are no JSON schema");
+}
+
+}  // namespace
+}  // namespace situ

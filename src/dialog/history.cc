@@ -1,0 +1,232 @@
+#include "dialog/history.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "dialog/marks.h"
+#include "text/json_file.h"
+
+namespace situ {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string text_of(const Json& message, const char* key) {
+  const auto found = message.find(key);
+  return found != message.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+Json parsed_arguments(const Json& arguments) {
+  if (!arguments.is_string()) return arguments.is_object() ? arguments : Json::object();
+  const std::string& text = arguments.get_ref<const std::string&>();
+  Json object = Json::parse(text, nullptr, false);
+  if (object.is_object()) return object;
+  return trimmed(text).empty() || object.is_null() ? Json::object() : arguments;
+}
+
+// A text before the content, or behind it.
+void add_text(Json& message, const std::string& text, bool behind) {
+  Json& content = message["content"];
+  if (content.is_array()) {
+    const Json part = {{"type", "text"}, {"text", text}};
+    content.insert(behind ? content.end() : content.begin(), part);
+    return;
+  }
+  const std::string own = content.is_string() ? content.get<std::string>() : std::string();
+  const char* between = own.empty() ? "" : "\n\n";
+  content = behind ? own + between + text : text + between + own;
+}
+
+// Calls of the conversation so far, whose results come next.
+class Ids {
+ public:
+  explicit Ids(Form::Ids kind) : kind_(kind) {}
+
+  std::string of_call(const std::string& id, const std::string& name) {
+    const std::string fitted = fit(id, name, count_++);
+    calls_.push_back({id, fitted, name, false});
+    return fitted;
+  }
+
+  struct Call {
+    std::string id, fitted, name;
+    bool answered = false;
+  };
+  // The call that a result belongs to: by its id, else the first without a result.
+  Call* of_result(const std::string& id) {
+    const auto by_id =
+        std::find_if(calls_.rbegin(), calls_.rend(), [&](const Call& c) { return !id.empty() && c.id == id; });
+    if (by_id != calls_.rend()) return &*by_id;
+    const auto open = std::find_if(calls_.begin(), calls_.end(), [&](const Call& c) { return !c.answered; });
+    return id.empty() && open != calls_.end() ? &*open : nullptr;
+  }
+  std::string fit(const std::string& id, const std::string& name, size_t index) const {
+    const auto letter = [](unsigned char c) { return std::isalnum(c) != 0; };
+    if (kind_ == Form::Ids::kFunctionIndex) return "functions." + name + ":" + std::to_string(index);
+    if (kind_ == Form::Ids::kAny || (id.size() == 9 && std::all_of(id.begin(), id.end(), letter))) return id;
+    std::string digits = std::to_string(index);
+    return "call" + std::string(5 - std::min<size_t>(5, digits.size()), '0') + digits.substr(0, 5);
+  }
+
+ private:
+  Form::Ids kind_;
+  size_t count_ = 0;
+  std::vector<Call> calls_;
+};
+
+void fit_calls(const Form& form, Ids& ids, Json& message) {
+  std::string spelled;
+  for (Json& call : message["tool_calls"]) {
+    if (!call.is_object()) continue;
+    if (!call.contains("function") || !call["function"].is_object()) call["function"] = Json::object();
+    Json& function = call["function"];
+    const std::string name = text_of(function, "name");
+    const Json arguments = parsed_arguments(function.contains("arguments") ? function["arguments"] : Json());
+    function["arguments"] = form.arguments_as_text && !arguments.is_string() ? Json(json_text(arguments)) : arguments;
+    call["type"] = "function";
+    const std::string id = ids.of_call(text_of(call, "id"), name);
+    if (!id.empty()) call["id"] = id;
+    if (!form.calls_shown) spelled += (spelled.empty() ? "" : "\n") + spelled_call(form.calls, name, arguments);
+  }
+  if (form.calls_shown) return;
+  message.erase("tool_calls");
+  add_text(message, spelled, true);
+}
+
+void fit_result(Ids& ids, Json& message) {
+  Ids::Call* const call = ids.of_result(text_of(message, "tool_call_id"));
+  if (!call) return;
+  call->answered = true;
+  if (!call->fitted.empty()) message["tool_call_id"] = call->fitted;
+  if (text_of(message, "name").empty()) message["name"] = call->name;
+}
+
+// Results of one turn are one text of the user.
+void add_result_text(const Json& message, Json& fitted) {
+  Json turn = {{"role", "user"}, {"content", message.contains("content") ? message["content"] : Json("")}};
+  std::string text;
+  if (turn["content"].is_array())
+    for (const Json& part : turn["content"]) text += text_of(part, "text");
+  else
+    text = text_of(turn, "content");
+  text = "<tool_response>\n" + text + "\n</tool_response>";
+  if (!fitted.empty() && fitted.back().value("role", "") == "user" &&
+      text_of(fitted.back(), "content").starts_with("<tool_response>"))
+    fitted.back()["content"] = text_of(fitted.back(), "content") + "\n" + text;
+  else
+    fitted.push_back({{"role", "user"}, {"content", text}});
+}
+
+void show_tools(const Form& form, std::span<const Tool> tools, Json& messages) {
+  const std::string text = tools_text(form, tools);
+  const auto with_role = [&](const char* role) {
+    return std::find_if(messages.begin(), messages.end(), [&](const Json& m) { return m.value("role", "") == role; });
+  };
+  if (!form.system_shown) {
+    if (const auto user = with_role("user"); user != messages.end()) return add_text(*user, text, false);
+  } else if (const auto system = with_role("system"); system != messages.end()) {
+    return add_text(*system, text, true);
+  }
+  Json turn = {{"role", form.system_shown ? "system" : "user"}, {"content", form.default_system}};
+  add_text(turn, text, true);
+  messages.insert(messages.begin(), turn);
+}
+
+// (key="text", other=1), or {key:<mark>text<mark>,other:1}
+std::string literal_arguments(const CallForm& form, const Json& arguments) {
+  const bool python = form.kind == CallForm::Kind::kPython;
+  std::string text;
+  for (const auto& [key, value] : arguments.items()) {
+    if (!text.empty()) text += python ? ", " : ",";
+    text += key + (python ? "=" : ":");
+    if (python && value.is_boolean())
+      text += value.get<bool>() ? "True" : "False";
+    else
+      text += !python && value.is_string() ? form.text_quote + value.get<std::string>() + form.text_quote
+                                           : json_text(value);
+  }
+  return python ? "(" + text + ")" : "{" + text + "}";
+}
+
+}  // namespace
+
+void fit_history(const Form& form, std::span<const Tool> tools, Json& messages, Json& variables) {
+  Ids ids(form.ids);
+  Json fitted = Json::array();
+  for (Json& message : messages) {
+    const std::string role = text_of(message, "role");
+    if (message.contains("content") && message["content"].is_null()) message["content"] = "";
+    if (!message.contains("content")) message["content"] = "";
+    if (const std::string& field = form.reasoning.field;
+        !field.empty() && field != "reasoning_content" && message.contains("reasoning_content")) {
+      message[field] = message["reasoning_content"];
+      message.erase("reasoning_content");
+    }
+    if (role == "assistant" && message.contains("tool_calls")) {
+      if (message["tool_calls"].is_array() && !message["tool_calls"].empty())
+        fit_calls(form, ids, message);
+      else
+        message.erase("tool_calls");
+    }
+    if (role == "tool") fit_result(ids, message);
+    if (role == "tool" && !form.results_shown)
+      add_result_text(message, fitted);
+    else
+      fitted.push_back(std::move(message));
+  }
+  messages = std::move(fitted);
+  if (tools.empty()) return;
+  if (!form.tools_shown) return show_tools(form, tools, messages);
+  Json list = Json::array();
+  for (const Tool& tool : tools) list.push_back(json_of(tool));
+  variables["tools"] = std::move(list);
+}
+
+Json json_of(const Tool& tool) {
+  Json function = {{"name", tool.name}, {"description", tool.description}};
+  Json schema = Json::parse(tool.parameters_json, nullptr, false);
+  function["parameters"] = schema.is_object() ? schema : Json{{"type", "object"}, {"properties", Json::object()}};
+  return {{"type", "function"}, {"function", std::move(function)}};
+}
+
+std::string tools_text(const Form& form, std::span<const Tool> tools) {
+  std::string text =
+      "# Tools\n\nYou may call functions to help with the user's request. They are described by these JSON "
+      "objects:\n<tools>\n";
+  for (const Tool& tool : tools) text += json_text(json_of(tool)) + "\n";
+  text +=
+      "</tools>\n\nTo call a function, write its name and its arguments as follows; results come back in "
+      "<tool_response> tags:\n";
+  return text + spelled_call(form.calls, "NAME", {{"ARGUMENT", "VALUE"}});
+}
+
+std::string spelled_call(const CallForm& form, const std::string& name, const Json& arguments) {
+  if (form.kind == CallForm::Kind::kObject) {
+    Json object = Json::parse(form.shape, nullptr, false);
+    const std::function<void(Json&)> fill = [&](Json& at) {
+      if (at == "$name")
+        at = name;
+      else if (at == "$arguments")
+        at = arguments;
+      else if (at.is_object())
+        for (auto& [key, value] : at.items()) fill(value);
+    };
+    fill(object);
+    if (object.contains("$name")) object = {{name, arguments}};
+    return form.open + form.call_open + json_text(object) + form.call_close + form.close;
+  }
+  if (form.kind == CallForm::Kind::kTagged) {
+    std::string body = name + form.name_close;
+    for (const auto& [key, value] : arguments.items())
+      body += form.key_open + key + form.key_close + (value.is_string() ? value.get<std::string>() : json_text(value)) +
+              form.value_close;
+    return form.open + form.call_open + body + form.call_close + form.close;
+  }
+  if (form.kind == CallForm::Kind::kPython || form.kind == CallForm::Kind::kLiterals)
+    return form.open + form.call_open + name + literal_arguments(form, arguments) + form.call_close + form.close;
+  return form.open + form.call_open + name + form.name_close + json_text(arguments) + form.call_close + form.close;
+}
+
+}  // namespace situ

@@ -1,0 +1,27 @@
+// What reads an answer's text: one class for answers with marks, one for answers in channels.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dialog/answer_reader.h"
+#include "dialog/events_out.h"
+
+namespace situ {
+
+class AnswerReader::Spelling {
+ public:
+  virtual ~Spelling() = default;
+  // Reads what it can of `text`, which it shortens by that.
+  virtual void read(std::string& text, bool last) = 0;
+  virtual bool in_call() const = 0;
+
+  EventsOut out;
+  std::string text;  // not read yet
+};
+
+std::unique_ptr<AnswerReader::Spelling> marked_spelling(Form form, std::vector<Tool> tools, bool in_reasoning);
+std::unique_ptr<AnswerReader::Spelling> channel_spelling(Form form, std::vector<Tool> tools);
+
+}  // namespace situ
