@@ -262,6 +262,15 @@ class BrokenModelTest(CliTest):
         self.check("one name for two dims", one_name, "input_ids", "same name")
         self.check("no inputs", lambda m: m.graph.ClearField("input"), "input_ids")
 
+        def embeddings(m):
+            table = next(n for n in m.graph.node if n.op_type == "Gather" and "input_ids" in n.input)
+            for n in m.graph.node:
+                n.input[:] = ["inputs_embeds" if x in ("input_ids", table.output[0]) else x for x in n.input]
+            m.graph.node.remove(table)
+            m.graph.input.remove(next(i for i in m.graph.input if i.name == "input_ids"))
+            m.graph.input.append(helper.make_tensor_value_info("inputs_embeds", TensorProto.FLOAT, ["batch_size", "sequence_length", 32]))
+        self.check("embeddings", embeddings, "inputs_embeds", "exclude_embeds")
+
     def test_states_that_do_not_match(self):
         def present(m):
             return next(n for n in m.graph.node if "present.0.key" in n.output)

@@ -287,6 +287,17 @@ class RefusedTest(CheckCase):
         self.assertEqual([(r["kind"], r["operator"], r["detail"]) for r in facts["reasons"]], [("operator", "EPContext", "compiled for QNN")])
         self.assertIn("take the export for CPUs", facts["try"][0])
 
+    def test_parts_of_an_export(self):
+        """As transformers' exporter writes a model with media: text runs through decode.onnx, where export.json says that the other graphs are its parts."""
+        folder = self.folder / "parts"
+        folder.mkdir()
+        for name in ("decode", "language_model", "lm_head"):
+            onnx.save(self.graph, folder / f"{name}.onnx")
+        self.assertIn("which of these should run", self.check(folder, code=2)["reasons"][0]["detail"])
+        for parts, code in (("decode", "lm_head"), 2), (("decode", "language_model", "lm_head"), 0):
+            (folder / "export.json").write_text(json.dumps({"components": {name: {"file": f"{name}.onnx"} for name in parts}}))
+            self.check(folder, code=code)
+
     def test_folders_inside_of_a_folder(self):
         """The only model below runs; of several each is named; links and hidden folders are left alone."""
         out = self.folder / "converted"

@@ -1,4 +1,6 @@
 // Calls of model-local functions become the nodes of their bodies, with fresh value names.
+#include <algorithm>
+
 #include "onnx/graph_builder.h"
 #include "onnx/limits.h"
 
@@ -32,6 +34,30 @@ const FunctionProto* GraphBuilder::find_function(const NodeProto& proto) const {
   const auto it =
       functions_.find(std::string(proto.domain) + '\n' + std::string(proto.op) + '\n' + std::string(proto.overload));
   return it == functions_.end() ? nullptr : it->second;
+}
+
+bool GraphBuilder::is_operator(const FunctionProto& function, Node node) const {
+  if (!is_operator_) return false;
+  node.opset = std::max(node.opset, 1);
+  node.in.assign(function.inputs.size(), 0);
+  node.out.assign(function.outputs.size(), 0);
+  for (const std::string_view name : function.attributes) node.attrs[std::string(name)];
+  for (size_t i = 0; i < function.attribute_defaults.size(); ++i) {
+    const WirePath path{"attribute_proto", static_cast<int64_t>(i), &function.path};
+    node.attrs[std::string(parse_attribute(function.attribute_defaults[i], path).name)];
+  }
+  return is_operator_(node);
+}
+
+// Attributes that a call leaves out are those of the function, whatever the operator takes them for.
+void GraphBuilder::add_defaults(const FunctionProto& function, const Environment& environment, Node* node) {
+  const Environment defaults{environment.scope, function.opsets, nullptr, function.path, node->name};
+  for (size_t i = 0; i < function.attribute_defaults.size(); ++i) {
+    const AttributeSource source{function.attribute_defaults[i], &defaults, -1, static_cast<int64_t>(i)};
+    const std::optional<ResolvedAttribute> attribute = resolve_attribute(source);
+    if (attribute && !node->attrs.count(std::string(attribute->proto.name)))
+      node->attrs.emplace(attribute->proto.name, build_attribute(*attribute, defaults));
+  }
 }
 
 void GraphBuilder::inline_call(const FunctionProto& function, const Node& node, const NodeProto& proto,

@@ -184,6 +184,27 @@ TEST(FunctionInliner, CallsOfEmptyFunctionsCountToo) {
   expect_refused(model(caller({node("F0", {}, {}, {}, "c", "local")}).bytes(), functions), {"256 MiB"});
 }
 
+// A function that has the name of an operator is that operator, with the attributes that the function has by itself.
+TEST(FunctionInliner, AnOperatorIsNotWrittenOut) {
+  FunctionText f = twice("Relu");
+  f.defaults = {int_attribute("keep", 5), int_attribute("given", 6)};
+  const GraphText g = caller({node("TwiceRelu", {"x"}, {"y"}, {int_attribute("given", 7)}, "c", "local")});
+  const TempFolder folder;
+  const std::filesystem::path file = folder.write("model.onnx", model(g.bytes(), {f}));
+  const auto imported = [&](IsOperator is_operator) {
+    Result<ImportedModel> m = import_onnx(file, nullptr, is_operator);
+    EXPECT_TRUE(m.is_ok()) << m.status().message();
+    return m.is_ok() ? std::move(m->graph) : Graph{};
+  };
+  const Graph one = imported([](const Node& n) {
+    return n.op == "TwiceRelu" && n.domain == "local" && n.in.size() == 1 && n.out.size() == 1 && n.attrs.size() == 2;
+  });
+  ASSERT_EQ(listing(one), "TwiceRelu(x) -> y");
+  EXPECT_EQ(one.nodes[0].attr_int("keep", 0), 5);
+  EXPECT_EQ(one.nodes[0].attr_int("given", 0), 7);
+  EXPECT_EQ(imported([](const Node& n) { return n.attrs.empty(); }).nodes.size(), 2u);
+}
+
 TEST(FunctionInliner, RefusesCallsThatDoNotFit) {
   FunctionText f = twice("Relu");
   f.name = "F";

@@ -42,7 +42,8 @@ bool is_sorted(const Graph& graph) {
 
 }  // namespace
 
-GraphBuilder::GraphBuilder(const ModelProto& model, TensorReader& tensors) : model_(model), tensors_(tensors) {}
+GraphBuilder::GraphBuilder(const ModelProto& model, TensorReader& tensors, bool (*is_operator)(const Node&))
+    : model_(model), tensors_(tensors), is_operator_(is_operator) {}
 
 Graph GraphBuilder::build() {
   for (const FunctionProto& f : model_.functions) {

@@ -19,7 +19,7 @@ namespace situ::onnx {
 
 class GraphBuilder {
  public:
-  GraphBuilder(const ModelProto& model, TensorReader& tensors);
+  GraphBuilder(const ModelProto& model, TensorReader& tensors, bool (*is_operator)(const Node&) = nullptr);
   // Throws ImportError.
   Graph build();
   // After build(): operators that mean something else than in the opsets that are known as a whole.
@@ -74,7 +74,8 @@ class GraphBuilder {
 
   // node_builder.cc
   void build_node(const NodeProto& proto, const Environment& environment);
-  void build_operator(Node node, const NodeProto& proto, const Environment& environment);
+  // `function`: the one of the file that the node would call; null: none.
+  void build_operator(Node node, const NodeProto& proto, const Environment& environment, const FunctionProto* function);
   std::vector<ValueId> operands(const NodeProto& proto, const Environment& environment);
   std::vector<ValueId> results(const NodeProto& proto, const Environment& environment);
   int imported_opset(const std::string& domain, const Environment& environment) const;  // 0: none
@@ -91,6 +92,9 @@ class GraphBuilder {
 
   // function_inliner.cc
   const FunctionProto* find_function(const NodeProto& proto) const;
+  // Whether calls of the function are nodes of an operator; `node`: has its name and opset.
+  bool is_operator(const FunctionProto& function, Node node) const;
+  void add_defaults(const FunctionProto& function, const Environment& environment, Node* node);
   void inline_call(const FunctionProto& function, const Node& call, const NodeProto& proto,
                    const Environment& environment);
   std::unordered_map<std::string_view, AttributeSource> call_attributes(const FunctionProto& function,
@@ -106,6 +110,7 @@ class GraphBuilder {
 
   const ModelProto& model_;
   TensorReader& tensors_;
+  bool (*is_operator_)(const Node&);
   Graph* root_ = nullptr;  // owns the symbols of all graphs
   std::unordered_map<std::string, const FunctionProto*> functions_;
   std::unordered_map<const Graph*, std::unordered_set<ValueId>> strings_;  // constants that cannot be held

@@ -52,7 +52,7 @@ void check_opset(const onnx::Opsets& opsets, const std::string& of) {
 }
 
 // `changed`: as import_onnx. Throws ImportError.
-ImportedModel read_model(const std::filesystem::path& path, Status* changed) {
+ImportedModel read_model(const std::filesystem::path& path, Status* changed, IsOperator is_operator) {
   Result<std::shared_ptr<const onnx::MappedFile>> opened = onnx::MappedFile::open(path);
   if (!opened.is_ok()) throw onnx::ImportError(opened.status().message(), opened.status().code());
   const std::shared_ptr<const MappedBytes> file = *opened;
@@ -67,7 +67,7 @@ ImportedModel read_model(const std::filesystem::path& path, Status* changed) {
   onnx::ExternalFiles external(path);
   onnx::TensorReader tensors(file, external);
   ImportedModel model;
-  onnx::GraphBuilder builder(proto, tensors);
+  onnx::GraphBuilder builder(proto, tensors, is_operator);
   model.graph = builder.build();
   const Status refused = builder.refuse_changed();
   if (changed)
@@ -87,10 +87,10 @@ ImportedModel read_model(const std::filesystem::path& path, Status* changed) {
 
 }  // namespace
 
-Result<ImportedModel> import_onnx(const std::filesystem::path& path, Status* changed) {
+Result<ImportedModel> import_onnx(const std::filesystem::path& path, Status* changed, IsOperator is_operator) {
   const std::string name = "'" + path.string() + "': ";
   try {
-    return read_model(path, changed);
+    return read_model(path, changed, is_operator);
   } catch (const onnx::ImportError& e) {
     const Status error = Status::error(e.code(), one_line(name + e.message()));
     if (e.code() == Code::kNoRoom) return error;  // of the machine, not of the model

@@ -35,9 +35,14 @@ struct ImportedModel {
   int64_t realigned_bytes = 0;
 };
 
+// Whether a node, whose attributes have names alone, is an operator that need not be written out.
+using IsOperator = bool (*)(const Node& node);
+
 // Reads `path`. Errors name the file, the node or initialiser, the field and both values. `changed`: takes the one
 // about operators that mean something else in the file's opset, and the graph comes all the same; null: it is an error
-// too.
-Result<ImportedModel> import_onnx(const std::filesystem::path& path, Status* changed = nullptr);
+// too. `is_operator`: calls of a function of the file that is an operator are nodes of that operator, as in ONNX
+// Runtime; null: all functions are inlined.
+Result<ImportedModel> import_onnx(const std::filesystem::path& path, Status* changed = nullptr,
+                                  IsOperator is_operator = nullptr);
 
 }  // namespace situ

@@ -85,16 +85,17 @@ void GraphBuilder::build_node(const NodeProto& proto, const Environment& environ
   here.domain = node.domain;
   here.name = node.name;
   here.opset = imported_opset(node.domain, environment);
-  if (!function && node.domain.empty()) note_changed(node, imported_opset("", environment));
+  const bool calls = function && !is_operator(*function, here);
+  if (!calls && node.domain.empty()) note_changed(node, imported_opset("", environment));
   try {
-    if (function) {
+    if (calls) {
       inline_call(*function, node, proto, environment);
     } else if (is_constant) {
       const std::vector<ValueId> out = results(proto, environment);
       if (out.size() != 1 || out[0] == kNoValue) throw ImportError("a Constant must have one output");
       set_constant(environment, out[0], constant_value(proto, environment));
     } else {
-      build_operator(std::move(node), proto, environment);
+      build_operator(std::move(node), proto, environment, function);
     }
   } catch (const ImportError& e) {
     Reasons reasons = e.reasons();
@@ -112,7 +113,8 @@ static void check_operands(const Node& node) {
       throw ImportError("operand " + std::to_string(i) + " is left out, and " + node.op + " needs it");
 }
 
-void GraphBuilder::build_operator(Node node, const NodeProto& proto, const Environment& environment) {
+void GraphBuilder::build_operator(Node node, const NodeProto& proto, const Environment& environment,
+                                  const FunctionProto* function) {
   node.opset = opset_of(node.domain, environment);
   node.in = operands(proto, environment);
   while (!node.in.empty() && node.in.back() == kNoValue) node.in.pop_back();
@@ -126,6 +128,7 @@ void GraphBuilder::build_operator(Node node, const NodeProto& proto, const Envir
     if (node.attrs.count(name)) throw ImportError("attribute '" + name + "' appears twice");
     node.attrs.emplace(name, build_attribute(*attribute, environment));
   }
+  if (function) add_defaults(*function, environment, &node);
   if (node.is("Transpose")) check_permutation(node);
   environment.scope.target().graph.add_node(std::move(node));
 }

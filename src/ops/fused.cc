@@ -179,8 +179,6 @@ Status infer_skip_norm(InferContext& c) {
     if (c.node.has_output(i)) c.set(i, DType::kF32, rows);
   return Status::ok();
 }
-// com.microsoft.BiasGelu, FastGelu.
-Status infer_bias_activation(InferContext& c) { return same_as_first(c, {0}); }
 
 // If: inlined by a pass before anything asks for the shapes of its outputs.
 Status infer_control(InferContext& c) { return c.fail("a branch that is not known at compile time"); }

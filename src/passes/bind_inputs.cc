@@ -10,6 +10,7 @@
 #include "base/reasons.h"
 #include "ops/op.h"
 #include "passes/cache_places.h"
+#include "passes/embeddings.h"
 #include "passes/input_names.h"
 #include "passes/pass.h"
 #include "passes/window_extents.h"
@@ -29,8 +30,7 @@ class Binder {
   Status run() {
     SITU_RETURN_IF_ERROR(check_configured_names());
     const ValueId ids = find_ids();
-    if (ids == kNoValue && !context_.encoder)
-      return refuse("no input takes token ids (an integer tensor of shape [batch, sequence])");
+    if (ids == kNoValue && !context_.encoder) return refuse(no_token_ids(graph_));
     if (ids != kNoValue) SITU_RETURN_IF_ERROR(bind_ids(ids));
     if (!context_.encoder)
       for (ValueId v : graph_.inputs) SITU_RETURN_IF_ERROR(bind_source(v));
@@ -167,19 +167,9 @@ class Binder {
     }
   }
 
-  ValueId named(const std::string& configured, std::initializer_list<const char*> usual) const {
-    for (ValueId v : graph_.inputs) {
-      const std::string& name = graph_.values[v].name;
-      if (!configured.empty() ? name == configured
-                              : std::any_of(usual.begin(), usual.end(), [&](const char* u) { return name == u; }))
-        return v;
-    }
-    return kNoValue;
-  }
-
   // By name, else the one integer matrix that indexes a table.
   ValueId find_ids() const {
-    const ValueId v = named(context_.names.input_ids, {"input_ids", "decoder_input_ids", "tokens"});
+    const ValueId v = named_input(graph_, context_.names.input_ids, {"input_ids", "decoder_input_ids", "tokens"});
     if (v != kNoValue) return v;
     for (const Node& n : graph_.nodes) {
       if ((n.op != "Gather" && n.op != "GatherBlockQuantized") || n.in.size() < 2) continue;
@@ -291,9 +281,9 @@ class Binder {
     SITU_RETURN_IF_ERROR(bind_mask(v, &is_mask));
     if (is_mask) {
       *keep = false;
-      if (masks_places(v)) {
+      if (context_.binding.mask.told && masks_places(v)) {
         context_.binding.mask = {};
-        show_written(graph_, v, past() + tokens());
+        show_written(graph_, v, past(), tokens());
         return Status::ok();
       }
       return make_ones(v, {Dim(1), past() + tokens()});
@@ -368,7 +358,8 @@ class Binder {
     // A row for each new token: the host would have to say which keys each may see. Ones would show it later ones.
     const bool by_query = info.shape.size() == 2 && !info.shape[0].is_const() && info.shape[0] == tokens();
     const bool fits =
-        info.shape.size() == 2 && !by_query && (told || (!info.shape[1].is_const() && info.shape[1] != tokens()));
+        (info.shape.size() == 2 && !by_query && (told || (!info.shape[1].is_const() && info.shape[1] != tokens()))) ||
+        (told && shows_places(v));
     if (told && !fits)
       return refuse("input '" + name + "' " + shape_str(info.shape, &graph_.symbol_names()) + " is a mask of " +
                     std::to_string(info.shape.size()) +
@@ -402,13 +393,18 @@ class Binder {
 
   // A mask with a column for each place of such a cache, of a usual name.
   bool masks_places(ValueId v) const {
-    const Dim& places = graph_.values[v].info.shape[1];
-    return places.is_const() && context_.binding.mask.told &&
-           std::any_of(graph_.inputs.begin(), graph_.inputs.end(), [&](ValueId state) {
+    const Dim& places = graph_.values[v].info.shape.back();
+    return places.is_const() && std::any_of(graph_.inputs.begin(), graph_.inputs.end(), [&](ValueId state) {
              const Shape& shape = graph_.values[state].info.shape;
              return shape.size() >= 3 && std::find(shape.begin(), shape.end(), places) != shape.end() &&
                     is_scattered_into(graph_, users_, state);
            });
+  }
+  // The same with a row for each token [batch, 1, tokens, places]: whether it sees a place.
+  bool shows_places(ValueId v) const {
+    const ValueInfo& info = graph_.values[v].info;
+    return info.shape.size() == 4 && !dtype_is_float(info.type) && info.shape[1] == Dim(1) &&
+           info.shape[2] == tokens() && masks_places(v);
   }
   // What a host says of such a cache, told by who reads it: the place of a step's first row, how many rows there are
   // behind a step, or the place of each row.

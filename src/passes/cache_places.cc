@@ -91,10 +91,13 @@ void say_number(Graph& graph, ValueId input, const Dim& number) {
   graph.nodes.push_back(std::move(reshape));
 }
 
-void show_written(Graph& graph, ValueId mask, const Dim& length) {
+void show_written(Graph& graph, ValueId mask, const Dim& past, const Dim& tokens) {
   const std::string name = graph.values[mask].name;
-  const auto scalar = [&](const char* what, int64_t number) {
-    return graph.add_constant(name + what, Tensor::scalar_i64(number));
+  const bool by_token = graph.values[mask].info.shape.size() == 4;
+  const auto dim = [&](const char* what, const Dim& d) {
+    const ValueId v = graph.add_value(name + what, DType::kI64);
+    graph.values[v].info = {DType::kI64, true, {}, Shape{d}};
+    return v;
   };
   const auto op = [&](const char* kind, std::vector<ValueId> in, ValueId out) {
     Node n;
@@ -106,15 +109,20 @@ void show_written(Graph& graph, ValueId mask, const Dim& length) {
     graph.nodes.push_back(std::move(n));
     return out;
   };
+  const auto range = [&](const std::string& what, const Dim& from, const Dim& to) {
+    return op("Range", {dim("/first", from), dim("/end", to), dim("/one", Dim(1))},
+              graph.add_value(name + what, DType::kI64));
+  };
+  const auto unsqueeze = [&](ValueId v, const char* what, const std::vector<int64_t>& axes) {
+    return op("Unsqueeze", {v, graph.add_constant(name + what + "/axes", Tensor::vector_i64(axes))},
+              graph.add_value(name + what, graph.values[v].info.type));
+  };
   // Never as numbers of their own: a file says how many there are.
-  const ValueId places =
-      op("Range", {scalar("/first", 0), scalar("/end", graph.values[mask].info.shape[1].value()), scalar("/one", 1)},
-         graph.add_value(name + "/places", DType::kI64));
-  const ValueId row = op("Unsqueeze", {places, graph.add_constant(name + "/axis", Tensor::vector_i64({0}))},
-                         graph.add_value(name + "/row", DType::kI64));
-  op("Cast",
-     {op("Less", {row, graph.add_shape(name + "/length", {length})}, graph.add_value(name + "/shown", DType::kBool))},
-     mask);
+  const ValueId row = unsqueeze(range("/places", Dim(0), graph.values[mask].info.shape.back()), "/row", {0}),
+                length = by_token ? unsqueeze(range("/lengths", past + Dim(1), past + tokens + Dim(1)), "/column", {1})
+                                  : graph.add_shape(name + "/length", {past + tokens});
+  const ValueId shown = op("Less", {row, length}, graph.add_value(name + "/shown", DType::kBool));
+  op("Cast", {by_token ? unsqueeze(shown, "/heads", {0, 1}) : shown}, mask);
   graph.nodes.back().set_int("to", static_cast<int64_t>(graph.values[mask].info.type));
 }
 

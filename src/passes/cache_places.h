@@ -28,7 +28,8 @@ bool is_scattered_into(const Graph& graph, const Users& users, ValueId state);
 // sorted: the numbers of those stay.
 void say_number(Graph& graph, ValueId input, const Dim& number);
 
-// Makes a mask [1, N] of an input: 1 for each of the first `length` places, which hold a token, else 0.
-void show_written(Graph& graph, ValueId mask, const Dim& length);
+// Makes a mask [1, N] of an input: 1 for each of the first past + tokens places, which hold a token, else 0. Of
+// [1, 1, tokens, N]: 1 for each place that holds the token of the row or one before.
+void show_written(Graph& graph, ValueId mask, const Dim& past, const Dim& tokens);
 
 }  // namespace situ

@@ -58,7 +58,6 @@ class CacheUpdates {
   bool indexes_rows(const CacheUpdate& u) const;
   bool lay_out(CacheUpdate& u);
   bool may_roll(const CacheUpdate& u) const;
-  bool match_axes(CacheUpdate& u, const std::vector<int64_t>& index);
   bool writes(const CacheUpdate& u, int64_t tokens, int64_t past);
   std::optional<std::vector<int64_t>> written(const CacheUpdate& u, int64_t tokens, int64_t past);
   std::optional<Tensor> numbers(ValueId like, const std::vector<int64_t>& dims, int64_t divisor, int64_t modulus);

@@ -41,6 +41,14 @@ ValueId embeddings_input(const Graph& decoder) {
   return found;
 }
 
+std::string no_token_ids(const Graph& decoder) {
+  const ValueId rows = embeddings_input(decoder);
+  if (rows == kNoValue) return "no input takes token ids (an integer tensor of shape [batch, sequence])";
+  return "input '" + decoder.values[rows].name +
+         "' takes embeddings, and the table of tokens is not in the file: export the model without exclude_embeds, or "
+         "with the embeddings as a graph beside it";
+}
+
 Status join_embeddings(Graph& decoder, const std::string& decoder_name, const Graph& lookup,
                        const std::string& lookup_name) {
   const ValueId embeddings = embeddings_input(decoder);

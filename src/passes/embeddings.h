@@ -11,6 +11,9 @@ namespace situ {
 // The decoder's input that takes embeddings: of floats, [batch, tokens, width], and no state. kNoValue: none.
 ValueId embeddings_input(const Graph& decoder);
 
+// Why a decoder has no input of token ids.
+std::string no_token_ids(const Graph& decoder);
+
 // inputs_embeds -> decoder, ids -> lookup  =>  ids -> lookup -> inputs_embeds -> decoder. The value keeps its name. So
 // it goes for other outputs of the lookup whose names are inputs of the decoder.
 // Errors: a lookup that takes something beside token ids, or makes none or several values of the input's type and

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "passes/input_names.h"
+
 namespace situ {
 namespace {
 
@@ -17,7 +19,7 @@ class Finder {
 
   Result<std::optional<FixedWindow>> run() {
     FixedWindow w;
-    w.ids = named(names_.input_ids, {"input_ids", "decoder_input_ids", "tokens"});
+    w.ids = named_input(graph_, names_.input_ids, {"input_ids", "decoder_input_ids", "tokens"});
     if (w.ids == kNoValue || !fixed(w.ids, 2) || !is_integer(type(w.ids)) || extent(w.ids, 0) != 1)
       return std::optional<FixedWindow>();
     std::vector<ValueId> pasts;
@@ -29,7 +31,7 @@ class Finder {
     if (std::all_of(pasts.begin(), pasts.end(), [&](ValueId v) { return keeps_shape(v); }))
       return std::optional<FixedWindow>();
     w.tokens = extent(w.ids, 1);
-    w.mask = named(names_.attention_mask, {"attention_mask"});
+    w.mask = named_input(graph_, names_.attention_mask, {"attention_mask"});
     if (w.mask == kNoValue)
       return Status::error(
           "all extents are fixed, and no input is an attention mask, which would tell the rows of the past that hold "
@@ -58,15 +60,6 @@ class Finder {
     return Status::error("all extents are fixed, and " + text(v) + " " + why);
   }
 
-  ValueId named(const std::string& configured, std::initializer_list<const char*> usual) const {
-    for (const ValueId v : graph_.inputs) {
-      const std::string& name = graph_.values[v].name;
-      if (!configured.empty() ? name == configured
-                              : std::any_of(usual.begin(), usual.end(), [&](const char* u) { return name == u; }))
-        return v;
-    }
-    return kNoValue;
-  }
   bool names_positions(ValueId v) const {
     const std::string& name = graph_.values[v].name;
     return names_.position_ids.empty() ? name.find("pos") != std::string::npos : name == names_.position_ids;

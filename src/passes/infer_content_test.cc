@@ -138,6 +138,24 @@ TEST(InferShapes, AFingerprintIsOfAllButNames) {
   }
 }
 
+// Weights that are interleaved by views alone are put in order once; those that strides can say stay as they are
+// stored.
+TEST(InferShapes, WeightsAreReorderedOnce) {
+  test::TestGraph g;
+  const ValueId w = g.floats_of(std::vector<float>(4096, 1), {4, 16, 64}), x = g.input("x", {Dim(4), S(), Dim(64)}),
+                halves = g.op("Reshape", {w, g.integers({4, 2, 8, 64})}),
+                turned = g.op("Transpose", {halves}, {}, {0, 2, 1, 3}),
+                mixed = g.op("Reshape", {turned, g.integers({4, 16, 64})}),
+                apart = g.op("Reshape", {turned, g.integers({4, 8, 1, 2, 64})});
+  g.graph_.outputs = {g.op("MatMul", {x, g.op("Transpose", {mixed}, {}, {0, 2, 1})}), g.op("Mul", {x, x}), apart};
+  test::TestContext at(g.graph_, 64);
+  g.infer(at.context);
+  const Node* product = g.graph_.producer(g.graph_.outputs[0], "MatMul");
+  ASSERT_TRUE(product);
+  EXPECT_TRUE(g.graph_.values[static_cast<size_t>(product->in[1])].constant.present());
+  EXPECT_FALSE(g.graph_.values[static_cast<size_t>(apart)].constant.present());
+}
+
 // stored_bytes is counted again where all shapes are.
 TEST(InferShapes, AreInferredAgainWhereSomethingChanged) {
   test::TestGraph g;

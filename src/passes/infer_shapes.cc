@@ -5,6 +5,7 @@
 
 #include "base/reasons.h"
 #include "graph/fingerprint.h"
+#include "ops/op.h"
 #include "passes/pass.h"
 
 namespace situ {
@@ -58,11 +59,24 @@ int64_t stored_bytes(const Graph& graph) {
   return bytes;
 }
 
+// Weights that a Reshape of a transposed view puts in another order.
+bool reorders(const PassContext& context, const Node& node, const std::vector<ValueInfo>& infos) {
+  const Node* turn = node.is("Reshape") ? context.graph.producer(node.in[0], "Transpose") : nullptr;
+  if (!turn || !infos[0].ranked || !shape_is_const(infos[0].shape) || !fixed(context, node.in[0])) return false;
+  const SymView from = SymView::contiguous(context.graph.values[turn->in[0]].info.shape);
+  SymView turned, result;
+  for (const int64_t axis : turn->permutation(from.dims.size())) {
+    turned.dims.push_back(from.dims[static_cast<size_t>(axis)]);
+    turned.strides.push_back(from.strides[static_cast<size_t>(axis)]);
+  }
+  return !reshape_view(turned, infos[0].shape, &result);
+}
+
 // `last`: nothing else reads the constant that the node is a view of.
 bool foldable(const PassContext& context, const Node& node, const std::vector<ValueInfo>& infos, bool last) {
   const Graph& graph = context.graph;
   if (node.def->placement == Placement::kControl || node.in.empty() || node.computed_in_place) return false;
-  const bool view = node.def->placement == Placement::kView;
+  const bool view = node.def->placement == Placement::kView && !reorders(context, node, infos);
   if (node.def->placement == Placement::kCompute && !node.def->prepare) return false;  // is written out first
   int64_t out_bytes = 0;
   for (ValueId v : node.in) {

@@ -1,5 +1,6 @@
 #include "passes/input_names.h"
 
+#include <algorithm>
 #include <cctype>
 #include <set>
 
@@ -11,6 +12,14 @@ std::string plain_name(const std::string& name) {
     if (std::isalnum(static_cast<unsigned char>(c)))
       p += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return p;
+}
+
+ValueId named_input(const Graph& graph, const std::string& configured, std::initializer_list<const char*> usual) {
+  const auto found = std::find_if(graph.inputs.begin(), graph.inputs.end(), [&](ValueId v) {
+    const std::string& name = graph.values[v].name;
+    return configured.empty() ? std::find(usual.begin(), usual.end(), name) != usual.end() : name == configured;
+  });
+  return found == graph.inputs.end() ? kNoValue : *found;
 }
 
 bool names_positions(const std::string& name) {
@@ -32,21 +41,10 @@ bool names_adapter(const std::string& name) {
 }
 
 bool names_mask(const std::string& name) {
-  static const std::set<std::string> names{"attentionmask",
-                                           "attentionmasks",
-                                           "attnmask",
-                                           "attnmasks",
-                                           "attmask",
-                                           "mask",
-                                           "masks",
-                                           "inputmask",
-                                           "tokenmask",
-                                           "paddingmask",
-                                           "padmask",
-                                           "keypaddingmask",
-                                           "decoderattentionmask",
-                                           "decodermask"};
-  return names.count(plain_name(name)) != 0;
+  static const std::string names =
+      " attentionmask attentionmasks attnmask attnmasks attmask mask masks inputmask tokenmask paddingmask padmask "
+      "keypaddingmask decoderattentionmask decodermask ";
+  return names.find(" " + plain_name(name) + " ") != std::string::npos;
 }
 
 }  // namespace situ

@@ -1,12 +1,17 @@
 // What only the name of a graph's input tells, however it is spelled.
 #pragma once
 
+#include <initializer_list>
 #include <string>
+
+#include "graph/graph.h"
 
 namespace situ {
 
 // "Attention_Mask" -> "attentionmask"
 std::string plain_name(const std::string& name);
+// The input of the configured name, or of a usual one where none is configured; kNoValue: there is none.
+ValueId named_input(const Graph& graph, const std::string& configured, std::initializer_list<const char*> usual);
 // Positions, and no other integers that tokens have, such as timesteps or positions within a block.
 bool names_positions(const std::string& name);
 // The count of a step's last tokens whose logits are computed.

@@ -202,6 +202,7 @@ Status fuse_integer(PassContext&);          // DynamicQuantizeLinear and MatMulI
 Status fuse_rounding(PassContext&);         // QuantizeLinear and DequantizeLinear behind it: one elementwise operator
 Status sink_repeats(PassContext&);          // unary operators above the repetition they read
 Status computed_positions(PassContext&);    // positions counted in the mask: fed by the host
+Status settle_choices(PassContext&);        // choices of the host that are the same at every step
 Status recognise_functions(PassContext&);   // norms and activations, by probing
 Status recognise_rotary(PassContext&);      // rotary embeddings, by probing
 Status simplify_rotary(PassContext&);       // parts, orders and repetitions around rotary embeddings

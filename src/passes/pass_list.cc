@@ -44,6 +44,7 @@ const std::vector<Pass>& pass_list() {
       {"fuse_rounding", fuse_rounding, PassUse::kOptional},
       {"sink_repeats", sink_repeats, PassUse::kOptional},
       {"computed_positions", computed_positions, PassUse::kOptional},
+      {"settle_choices", settle_choices, PassUse::kOptional},
       {"recognise_functions", recognise_functions, PassUse::kOptional},
       {"recognise_rotary", recognise_rotary, PassUse::kOptional},
       {"simplify_rotary", simplify_rotary, PassUse::kOptional},

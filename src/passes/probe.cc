@@ -211,7 +211,6 @@ std::optional<Cone> Prober::cone(ValueId root, ValueId leaf, int max_nodes) cons
     for (ValueId x : graph_->nodes[p].in) open.push_back(x);
   }
   cone.nodes.assign(seen.begin(), seen.end());
-  cone.leaves = {leaf};
   return cone;
 }
 

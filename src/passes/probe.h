@@ -11,8 +11,7 @@ namespace situ {
 
 // A piece of the graph between one root and its leaves.
 struct Cone {
-  std::vector<int> nodes;       // topological order
-  std::vector<ValueId> leaves;  // values read from outside, constants and host values not included
+  std::vector<int> nodes;  // topological order
 };
 
 class Prober {

@@ -301,7 +301,7 @@ TEST(AppendWindows, NewRowsAreTheLastOfWhatIsConvolved) {
 
 // A state of as many rows as the host likes, of which a convolution of one token reads three.
 TEST(BindInputs, AWindowOfAnyNumberOfRowsHasThoseThatAreRead) {
-  for (const bool padded : {false, true}) {
+  for (const auto& [padded, half] : {std::pair(false, false), {true, false}, {false, true}}) {
     TestGraph g;
     const Dim rows = Dim::symbol(g.graph_.symbol("rows"));
     const ValueId past = g.input("past", {Dim(1), Dim(4), rows}), x = g.input("x", {Dim(1), Dim(4), Dim(1)});
@@ -312,8 +312,10 @@ TEST(BindInputs, AWindowOfAnyNumberOfRowsHasThoseThatAreRead) {
     };
     const ValueId present = from(both, g.op("Neg", {extent}));
     g.graph_.values[present].info = g.graph_.values[past].info;
-    const ValueId conv = g.op("Conv", {both, g.constant(Tensor::allocate(DType::kF32, {4, 1, 4}))}, {{"group", 4}});
+    const ValueId wide = half ? g.cast(both, DType::kF32) : both;
+    ValueId conv = g.op("Conv", {wide, g.constant(Tensor::allocate(DType::kF32, {4, 1, 4}))}, {{"group", 4}});
     if (padded) g.graph_.nodes.back().set_ints("pads", {1, 0});
+    if (half) conv = g.cast(conv, DType::kBF16);
     g.graph_.outputs = {from(conv, g.integers({-1})), present};
     g.graph_.rebuild_links();
     EXPECT_EQ(bind_window(g.graph_, g.graph_.users(), past, 2), !padded);
@@ -350,6 +352,34 @@ TEST(BindInputs, EveryPlaceIsTold) {
     ASSERT_TRUE(made);
     EXPECT_EQ(g.graph_.values[made->in[0]].info.content, Shape{test::P()});
   }
+}
+
+// A mask with a row for each token and a column for each place of a cache that steps write into.
+TEST(BindInputs, AMaskOfPlacesForEachToken) {
+  TestGraph g;
+  const Dim tokens = Dim::symbol(g.graph_.symbol("sequence"));
+  const ValueId ids = g.input("input_ids", {Dim(1), tokens}, DType::kI64),
+                mask = g.input("attention_mask", {Dim(1), Dim(1), tokens, Dim(8)}, DType::kBool),
+                places = g.input("position_ids", {Dim(1), tokens}, DType::kI64),
+                past = g.input("past_key_values.0.key", {Dim(1), Dim(8), Dim(4)});
+  const ValueId x = g.op("Gather", {g.floats_of(std::vector<float>(64), {16, 4}), ids}),
+                at = g.unsqueeze(g.op("Reshape", {places, g.integers({-1})}), 1),
+                written = g.op("ScatterND", {g.op("Squeeze", {past, g.integers({0})}), at,
+                                             g.op("Reshape", {x, g.integers({-1, 4})})}),
+                present = g.unsqueeze(written, 0);
+  g.graph_.values[present].name = "present.0.key";
+  g.graph_.outputs = {g.op("MatMul", {x, g.floats_of(std::vector<float>(64), {4, 16})}), present,
+                      g.op("Neg", {g.cast(mask, DType::kF32)})};
+  test::TestContext context(g.graph_, 8);
+  g.graph_.rebuild_links();
+  const Status bound = bind_inputs(context.context);
+  ASSERT_TRUE(bound.is_ok()) << bound.message();
+  g.infer(context.context);
+  const Prober prober(g.graph_, context.binding, context.evaluator);
+  const Result<Tensor> shown = prober.host_value(mask, 2, 3);
+  ASSERT_TRUE(shown.is_ok()) << shown.status().message();
+  EXPECT_EQ(shown->dims(), (std::vector<int64_t>{1, 1, 2, 8}));
+  EXPECT_EQ(shown->to_f64(), (std::vector<double>{1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1, 1, 0, 0, 0}));
 }
 
 // Layers in one tensor, of which two are read and written by their numbers; not where one is counted from behind.

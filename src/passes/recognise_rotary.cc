@@ -266,12 +266,39 @@ class Recogniser {
     });
   }
 
+  // All that changes in `a` are the numbers of `b`, in places that are the same at every step: one step in which each
+  // place has a number of its own shows the others.
+  bool moved_alike(ValueId a, ValueId b) const {
+    static const std::set<std::string> kMoves{"Concat", "Gather", "Tile", "Where"};
+    std::vector<ValueId> open{a};
+    for (std::set<ValueId> seen{b}; !open.empty();) {
+      const ValueId v = open.back();
+      open.pop_back();
+      if (!prober_.changes(v) || !seen.insert(v).second) continue;
+      const Node* n = graph_.producer(v);
+      if (!n || !n->def || (n->def->placement != Placement::kView && !kMoves.count(n->op))) return false;
+      open.insert(open.end(), n->in.begin(), n->in.end());
+    }
+    return shape_is_const(graph_.values[b].info.shape);
+  }
+
+  Tensor numbered(ValueId v) const {
+    Tensor t = Tensor::allocate(DType::kF32, shape_values(graph_.values[v].info.shape));
+    for (int64_t i = 0; i < t.count(); ++i) t.view().as<float>()[i] = static_cast<float>(i);
+    return t;
+  }
+
   static constexpr int64_t kFar = 16384;  // tokens of a step that is looked at beside those that tell all others
 
   template <typename Agree>
   bool agree_at_every_step(ValueId a, ValueId b, Agree agree) {
     // A step of all tokens has every row of a table.
     constexpr int64_t kMostRows = 131072;
+    if (moved_alike(a, b)) {
+      const Tensor each = numbered(b);
+      const Result<Tensor> x = prober_.evaluate(a, {{b, each}}, context_.probe_tokens(), context_.probe_past());
+      return x.is_ok() && agree(*x, each);
+    }
     const int64_t all = std::min(context_.context_length, kMostRows);
     TellingSteps telling =
         telling_steps(graph_, prober_, {a, b}, context_.phase, context_.context_length, Judged::kCompared);

@@ -157,17 +157,21 @@ class Ungrouper {
     return g->ids != kNoValue;
   }
 
-  // Of samples in which experts have rows or none: each expert's rows are those of its number.
+  // Of samples in which experts have rows or none: each expert's rows are those of its number. Where a step has as many
+  // choices as the graph says, there are more samples, and each expert is chosen in one.
   bool proved(const Groups& g) const {
     const int64_t experts = static_cast<int64_t>(g.ends.size());
-    for (const int64_t seed : {1, 2, 3}) {
+    const Node& sort = *graph_.producer(g.ids);
+    const std::vector<int64_t> all = sort.has_input(1) ? numbers_of(sort.in[1]) : std::vector<int64_t>{};
+    const int64_t few = all.empty() || all[0] >= experts ? 0 : std::max<int64_t>(all[0], 1);
+    for (int64_t seed = 1; seed <= 3 + (few > 0 ? experts / few + 1 : 0); ++seed) {
       std::vector<int64_t> numbers;
-      for (int64_t i = 0; i < 2 * experts + seed; ++i) numbers.push_back((i * i + seed * i) % experts);
+      for (int64_t i = 0; i < (all.empty() ? 2 * experts + seed : all[0]); ++i)
+        numbers.push_back((seed > 3 ? (seed - 4) * few + i : i * i + seed * i) % experts);
       if (seed == 3) std::fill(numbers.begin(), numbers.end(), experts - 1);
       const SortedNumbers s = sorted_numbers(numbers);
       const int64_t rows = static_cast<int64_t>(s.sorted.size());
       RowSample sample(graph_, context_.evaluator, rows, rows);
-      const Node& sort = *graph_.producer(g.ids);
       // Extents may be those of another layer's choices, what they are may not.
       std::vector<int64_t> others;
       for (const int64_t number : numbers) others.push_back((number + 1) % experts);

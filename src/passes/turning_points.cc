@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <optional>
 #include <set>
+#include <sstream>
 
 namespace situ {
 
@@ -25,56 +27,15 @@ constexpr int kMostHops = 64;  // casts and views in front of a number
 
 // What these compute of positions is the same rule between the numbers that they compare with (Finder::plain says
 // when). Mod, Sin and the like are not among them.
-const std::set<std::string> kPlainOps{"Abs",
-                                      "Add",
-                                      "And",
-                                      "Cast",
-                                      "CastLike",
-                                      "Clip",
-                                      "Concat",
-                                      "ConstantOfShape",
-                                      "CumSum",
-                                      "Equal",
-                                      "Expand",
-                                      "EyeLike",
-                                      "Flatten",
-                                      "Gather",
-                                      "GatherElements",
-                                      "GatherND",
-                                      "Greater",
-                                      "GreaterOrEqual",
-                                      "Identity",
-                                      "IsInf",
-                                      "IsNaN",
-                                      "Less",
-                                      "LessOrEqual",
-                                      "Max",
-                                      "Min",
-                                      "Mul",
-                                      "Neg",
-                                      "Not",
-                                      "Or",
-                                      "Range",
-                                      "ReduceMax",
-                                      "ReduceMin",
-                                      "ReduceSum",
-                                      "Relu",
-                                      "Reshape",
-                                      "ScatterElements",
-                                      "ScatterND",
-                                      "Shape",
-                                      "Size",
-                                      "Slice",
-                                      "Split",
-                                      "Squeeze",
-                                      "Sub",
-                                      "Sum",
-                                      "Tile",
-                                      "Transpose",
-                                      "Trilu",
-                                      "Unsqueeze",
-                                      "Where",
-                                      "Xor"};
+std::set<std::string> words(const char* text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
+const std::set<std::string> kPlainOps = words(
+    "Abs Add And Cast CastLike Clip Concat ConstantOfShape CumSum Equal Expand EyeLike Flatten Gather "
+    "GatherElements GatherND Greater GreaterOrEqual Identity IsInf IsNaN Less LessOrEqual Max Min Mul Neg "
+    "Not Or Range ReduceMax ReduceMin ReduceSum Relu Reshape ScatterElements ScatterND Shape Size Slice "
+    "Split Squeeze Sub Sum Tile Transpose Trilu Unsqueeze Where Xor");
 
 constexpr int64_t kManyTokens = 64,
                   kFarTokens = 16384;  // steps that values are compared at: with two axes of tokens, with one

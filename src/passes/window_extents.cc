@@ -39,7 +39,7 @@ class WindowReader {
         keeps = &n;
         continue;
       }
-      const int64_t read = rows_before(n);
+      const int64_t read = rows_before(behind_casts(n));
       if (read <= 0) return 0;
       most = std::max(most, read);
     }
@@ -55,6 +55,14 @@ class WindowReader {
     if (!n.has_input(operand)) return std::nullopt;
     const Tensor& t = graph_.values[n.in[operand]].constant;
     return t.present() && t.count() == 1 ? std::optional(t.to_i64()[0]) : std::nullopt;
+  }
+
+  // The node that alone reads what a chain of Casts makes of a value.
+  const Node& behind_casts(const Node& first) const {
+    const Node* n = &first;
+    while (n->is("Cast") && users_[n->out[0]].size() == 1 && users_[n->out[0]][0].first >= 0)
+      n = &node(users_[n->out[0]][0].first);
+    return *n;
   }
 
   // The rows before the last one that a convolution reads whose last result alone is used.
@@ -73,11 +81,11 @@ class WindowReader {
     const int64_t count = taps.dims()[kAxis];
     const int user = users_[conv.out[0]][0].first;
     if (user < 0 || count < 2 || count > kMostTaps) return 0;
-    const Node& last = node(user);
+    const Node& last = behind_casts(node(user));
     const std::optional<int64_t> begin = number(last, 1), end = number(last, 2), axis = number(last, 3),
                                  step = last.has_input(4) ? number(last, 4) : std::optional<int64_t>(1);
-    const bool one = last.is("Slice") && last.in[0] == conv.out[0] && begin == int64_t{-1} && end && *end > kMostTaps &&
-                     axis && along_rows(*axis) && step == int64_t{1};
+    const bool one = last.is("Slice") && begin == int64_t{-1} && end && *end > kMostTaps && axis && along_rows(*axis) &&
+                     step == int64_t{1};
     return one ? count - 1 : 0;
   }
 

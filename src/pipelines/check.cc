@@ -6,6 +6,7 @@
 
 #include "base/reasons.h"
 #include "passes/check_scales.h"
+#include "passes/named_operator.h"
 #include "pipelines/declared.h"
 #include "pipelines/graph_files.h"
 #include "pipelines/inspect_module.h"
@@ -193,7 +194,7 @@ std::vector<std::string> known_variants(const ModelFolder& folder, const std::ve
   for (const std::string& variant : files.others(folder.model_file)) {
     const auto of_graph = files.all().find(graph_of(folder.model_file));
     if (of_graph == files.all().end() || !of_graph->second.count(variant)) continue;
-    Result<ImportedModel> imported = import_onnx(of_graph->second.at(variant).front());
+    Result<ImportedModel> imported = import_onnx(of_graph->second.at(variant).front(), nullptr, is_operator);
     if (imported.is_ok() && resolve_ops(imported->graph, NodesOf::kFile).is_ok()) known.push_back(variant);
   }
   return known;

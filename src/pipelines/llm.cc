@@ -17,6 +17,7 @@
 #include "passes/find_states.h"
 #include "passes/fixed_window.h"
 #include "passes/float_activations.h"
+#include "passes/named_operator.h"
 #include "pipelines/declared.h"
 #include "pipelines/embedder.h"
 #include "pipelines/other_variants.h"
@@ -225,7 +226,7 @@ class FileImport {
   void import(const std::filesystem::path& file, std::string* name, ImportedModel* model) {
     *name = file.filename().string();
     Status changed;
-    Result<ImportedModel> imported = import_onnx(file, &changed);
+    Result<ImportedModel> imported = import_onnx(file, &changed, is_operator);
     refused_.add(imported.status(), Reason::Kind::kFile);
     changed_.add(changed, Reason::Kind::kOpset);
     if (imported.is_ok()) *model = std::move(*imported);

@@ -278,6 +278,16 @@ Status find_media_model(const GraphFiles& files, ModelFolder* m) {
   return put(files, files.has("decoder_model_merged") ? "decoder_model_merged" : "decoder_model", &m->model_file);
 }
 
+// Whether export.json, as transformers' exporter writes it, names every graph of the folder as a part of one model.
+bool parts_of_export(const GraphFiles& files, const fs::path& folder) {
+  std::error_code error;
+  if (!fs::exists(folder / "export.json", error)) return false;
+  const Result<Json> json = read_json_object(folder / "export.json");
+  if (!json.is_ok() || !json->contains("components") || !(*json)["components"].is_object()) return false;
+  return std::all_of(files.all().begin(), files.all().end(),
+                     [&](const auto& graph) { return (*json)["components"].contains(graph.first); });
+}
+
 }  // namespace
 
 Status find_model_file(const GraphFiles& files, ModelFolder* m) {
@@ -293,8 +303,8 @@ Status find_model_file(const GraphFiles& files, ModelFolder* m) {
     if (files.has(name)) return put(files, name, &m->model_file);
   if (files.all().size() == 1) return put(files, files.all().begin()->first.c_str(), &m->model_file);
   // As transformers' own exporter writes a decoder: a first call without a cache, and one with a cache, which does
-  // both.
-  if (files.all().size() == 2 && files.has("prefill") && files.has("decode"))
+  // both. Of a model with media they stand beside the parts that text does without.
+  if (files.has("decode") && ((files.all().size() == 2 && files.has("prefill")) || parts_of_export(files, m->folder)))
     return put(files, "decode", &m->model_file);
   std::string names;
   for (const auto& [graph, variants] : files.all())
