@@ -49,7 +49,6 @@ LAYERS = {
     "requests": {"situ", "base", "generate", "runtime", "text"},
     "pipelines": {"situ", "base", "kernels", "onnx", "passes", "runtime", "generate", "text", "audio", "vision", "requests"},
     "hub": {"situ", "base", "onnx", "text", "pipelines"},
-    "dialog": set(),
     "serve": {"situ", "base", "text", "audio", "vision", "pipelines", "dialog"},
     "speech": {"situ", "base", "generate", "text", "audio", "pipelines", "requests"},
     "cli": {"situ", "base", "kernels", "generate", "text", "pipelines", "hub", "serve"},
