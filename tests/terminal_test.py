@@ -254,7 +254,7 @@ class TerminalTest(CliTest):
                                 (["bench", "-d", "x"], "-d"), (["inspect", "--memory", "many"], "--memory")):
             with self.subTest(arguments):
                 run = Run(arguments[0], model, *arguments[1:])
-                self.refused(run, word)
+                self.refused(run, word, code=1 if "--trace" in arguments else 2)
                 self.assertNotIn(str(model), run.err)
         for file, word in ((self.folder / "none", "none"), (bad, "UTF-8"), (nothing, "0 tokens"), (self.folder, "folder")):
             with self.subTest(file):
