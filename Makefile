@@ -83,7 +83,7 @@ bench: build model
 	@build/situ bench $(MODEL)
 
 clean:
-	rm -rf build dist
+	rm -rf --one-file-system build dist
 
 # The private Python environment, made again when a list of its packages changes.
 python: .venv/installed

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """check_linked.py FILE [LIBRARY...]: a program or a module of a package asks for glibc 2.34 at most, and for no library but
-the parts of glibc and those named. What else it asks for is an error that names it."""
+the parts of glibc and those named, and looks for none in a folder of its own. What else it asks for is an error that names it."""
 import re
 import subprocess
 import sys
@@ -17,6 +17,7 @@ def faults(symbols, dynamic, allowed):
             found.append(f"{name} is of glibc {version}")
     needed = re.findall(r"^\s+NEEDED\s+(\S+)$", dynamic, re.MULTILINE)
     found += [f"it needs {name}" for name in needed if name not in GLIBC | set(allowed)]
+    found += [f"it looks for libraries in {folder}" for folder in re.findall(r"^\s+(?:RPATH|RUNPATH)\s+(\S+)$", dynamic, re.MULTILINE)]
     if "libc.so.6" not in needed:
         found.append("it does not need libc.so.6: objdump says something else than it did")
     return found

@@ -2,6 +2,7 @@
 # package.sh [tarball|wheel|deb|image]...: writes packages into dist/, with SHA256SUMS; without arguments all of them. After
 # `make`, on Debian 12: a newer glibc would ask for a newer one where the packages run.
 set -euo pipefail
+umask 022 # the modes of what is packed
 cd "$(dirname "$0")/.."
 kinds=("$@")
 [ $# -gt 0 ] || kinds=(tarball wheel deb image)
@@ -9,6 +10,12 @@ folder=$PWD/build/package
 dist=$PWD/dist
 mkdir -p "$folder" "$dist"
 version=$(sed -n -E 's/^project\(situ VERSION ([0-9.]+).*/\1/p' CMakeLists.txt)
+
+# With SITU_NOTHING_LEFT_OUT=1, for a release, what cannot be made is an error.
+leave_out() {
+  [ -z "${SITU_NOTHING_LEFT_OUT:-}" ] || fail "$1"
+  echo "package: $1"
+}
 
 fail() {
   echo "package: error: $*" >&2
@@ -42,7 +49,7 @@ build_program() {
   rm -rf "${folder:?}/root"
   mkdir -p "$folder/root/bin" "$folder/root/share/doc/situ"
   strip -o "$folder/root/bin/situ" "$folder/program/situ"
-  cp LICENSE README.md CHANGELOG.md "$folder/root/share/doc/situ"
+  install -m 644 LICENSE README.md CHANGELOG.md "$folder/root/share/doc/situ"
   .venv/bin/python -B scripts/third_party.py --libraries "$folder/libraries" --output "$folder/root/share/doc/situ/THIRD-PARTY.txt"
 }
 
@@ -101,13 +108,13 @@ make_wheel() {
   if "$old" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then
     wheel_by "$old" wheel-cp311
   else
-    echo "package: no Python 3.11: the wheel for cp311 is left out"
+    leave_out "no Python 3.11: the wheel for cp311 is left out"
   fi
   new=$(find_new_python)
   if [ -n "$new" ]; then
     wheel_by "$new" wheel-abi3 --config-settings=wheel.py-api=cp312
   else
-    echo "package: no Python >= 3.12 with headers (SITU_PYTHON=...): the wheel for cp312-abi3 is left out"
+    leave_out "no Python >= 3.12 with headers (SITU_PYTHON=...): the wheel for cp312-abi3 is left out"
   fi
 }
 
@@ -160,7 +167,7 @@ make_image() {
     say_written "$name"
   else
     rm -f "$dist/$name"
-    echo "package: the image is left out, buildah says: $(tail -n 5 "$folder/image.log")"
+    leave_out "the image is left out, buildah says: $(tail -n 5 "$folder/image.log")"
   fi
   rm -rf "${folder:?}/image"
 }
@@ -168,6 +175,7 @@ make_image() {
 for kind in "${kinds[@]}"; do
   declare -F "make_$kind" >/dev/null || fail "'$kind' is none of: tarball, wheel, deb, image"
 done
+find "$dist" -maxdepth 1 -type f ! -name "*[-_]${version}[-_]*" ! -name SHA256SUMS -delete # of other versions
 make --no-print-directory python
 build_program
 for kind in "${kinds[@]}"; do

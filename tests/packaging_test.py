@@ -25,8 +25,8 @@ THIRD_PARTY_ISAS = {
 
 
 class LinkedTest(unittest.TestCase):
-    def faults(self, symbols, libraries, allowed=()):
-        return check_linked.faults("".join(SYMBOLS.format(*s) for s in symbols), "".join(map(DYNAMIC.format, libraries)), allowed)
+    def faults(self, symbols, libraries, allowed=(), more=""):
+        return check_linked.faults("".join(SYMBOLS.format(*s) for s in symbols), "".join(map(DYNAMIC.format, libraries)) + more, allowed)
 
     def test_glibc_2_34_and_no_other_library(self):
         good = [("2.2.5", "read"), ("2.34", "dlsym"), ("2.9", "pipe2")]
@@ -36,6 +36,7 @@ class LinkedTest(unittest.TestCase):
         self.assertEqual(self.faults(good, ["libz.so.1", "libc.so.6"]), ["it needs libz.so.1"])
         self.assertEqual(self.faults(good, ["libgcc_s.so.1", "libc.so.6"], ["libgcc_s.so.1"]), [])
         self.assertEqual(len(self.faults([], [])), 1)
+        self.assertEqual(self.faults(good, ["libc.so.6"], more="  RUNPATH              /build/lib\n"), ["it looks for libraries in /build/lib"])
 
 
 class IsaTest(unittest.TestCase):

@@ -52,13 +52,13 @@ class CheckTest(unittest.TestCase):
         self.assertEqual((run.code, lines[0]), (0, "GET /llm/health/ready HTTP/1.1"))
 
     def test_all_else_is_one_line_and_1(self):
-        for answer, words in ((b"HTTP/1.1 503 Service Unavailable\r\n\r\n", "answers 503"), (b"HTTP/1.1 2000 OK\r\n\r\n", "no HTTP answer"), (b"", "no HTTP answer"), (b"220 mail\r\n", "no HTTP answer"), (b"HTTP/1.1 200" + b"x" * 5000, "no HTTP answer")):
+        for answer, words in ((b"HTTP/1.1 503 Service Unavailable\r\n\r\n", "answers 503"), (b"HTTP/1.1 2000 OK\r\n\r\n", "no HTTP answer"), (b"", "no HTTP answer"), (b"220 mail\r\n", "no HTTP answer"), (b"HTTP/1.X 200 OK\r\n\r\n", "no HTTP answer"), (b"HTTP/1.1 200" + b"x" * 5000, "no HTTP answer")):
             run, _ = self.asked(answer)
             self.assertEqual((run.code, run.out, run.err.count("\n")), (1, "", 1), run)
             self.assertIn(words, run.err)
         with socket.create_server(("127.0.0.1", 0)) as closed:
             port = closed.getsockname()[1]
-        for url in (f"http://127.0.0.1:{port}", "unix:/nowhere/socket", "https://localhost", "localhost:80", "http://", "http://[::1", "http://x:y", "http://a b", "unix:"):
+        for url in (f"http://127.0.0.1:{port}", "unix:/nowhere/socket", "https://localhost", "localhost:80", "http://", "http://[::1", "http://x:y", "http://a b", "unix:", f"http://127.0.0.1:{port + 65536}", ""):
             run = Run("serve", "--check", url)
             self.assertEqual((run.code, run.out, run.err.count("\n")), (1, "", 1), run)
             self.assertIn(f"{url}: ", run.err)

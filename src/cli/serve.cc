@@ -178,7 +178,7 @@ int serve_until_stopped(serve::Server& server, const ServeArguments& a, int sign
 }  // namespace
 
 int serve(ServeArguments& a) {
-  if (!a.check.empty()) return check_health(a.check);
+  if (a.check) return check_health(*a.check);
   if (!a.config.empty())
     if (const Status read = read_config(*a.command, a); !read.is_ok()) return fail(read.message());
   if (!a.api_key_file.empty())  // before a model is fetched

@@ -13,7 +13,8 @@ namespace situ::cli {
 
 struct ServeArguments : LoadArguments {
   std::vector<std::string> models, aliases, allowed_hosts, cors;
-  std::string check, host, unix_path, api_key_file, media_path, config, log = "text";
+  std::optional<std::string> check;  // a URL
+  std::string host, unix_path, api_key_file, media_path, config, log = "text";
   std::optional<int> port;
   std::optional<int64_t> media_memory;
   int64_t max_running = 64, queue = 1000;
