@@ -43,7 +43,9 @@ std::optional<Target> target_of(const std::string& url) {
   where = where.substr(bracketed ? end + 1 : end);
   to.port = where.empty() ? "80" : where.substr(1);
   const bool number = !to.port.empty() && to.port.find_first_not_of("0123456789") == std::string::npos;
-  if (to.host.empty() || !number || to.port.size() > 5 || std::stoi(to.port) > 65535 || (!where.empty() && where[0] != ':')) return std::nullopt;
+  if (to.host.empty() || !number || to.port.size() > 5 || std::stoi(to.port) > 65535 ||
+      (!where.empty() && where[0] != ':'))
+    return std::nullopt;
   return to;
 }
 
@@ -109,8 +111,7 @@ std::string trouble(const std::string& url) {
   if (line.empty()) return error;
   // "HTTP/1.1 200 OK\r"
   const bool http = line.rfind("HTTP/1.0 ", 0) == 0 || line.rfind("HTTP/1.1 ", 0) == 0;
-  if (!http || line.size() < 13 || (line[12] != ' ' && line[12] != '\r'))
-    return "no HTTP answer";
+  if (!http || line.size() < 13 || (line[12] != ' ' && line[12] != '\r')) return "no HTTP answer";
   const std::string status = line.substr(9, 3);
   return status == "200" ? "" : "/health/ready answers " + status;
 }
