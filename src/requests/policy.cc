@@ -124,6 +124,7 @@ double Policy::room_ms(int64_t answers, const Budget& budget) const {
 
 int64_t Policy::prompt_rows(int64_t answers, int64_t most, const Budget& budget) const {
   if (!budget.interactive) return most;
+  if (budget.later) return 0;
   const int64_t least = budget.fed ? 0 : 1;
   if (cost.row_ms() <= 0) return std::min(most, kFirstRows * least);
   const auto rows = static_cast<int64_t>(std::max(0.0, room_ms(answers, budget)) / cost.row_ms());

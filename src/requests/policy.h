@@ -96,6 +96,7 @@ class Policy {
     bool interactive = false;  // somebody waits for tokens of answers, of whichever model
     double backlog_ms = 0;     // that all prompts which wait take
     bool fed = false;          // another model was fed rows of prompts
+    bool later = false;        // another model's prompts come first, whose step is still to come
     double spent_ms = 0;       // of what is left for prompts, by encoders and by other models
   };
   // Milliseconds that are left for prompts beside so many answers: a step takes max(30 ms, twice what answers take),

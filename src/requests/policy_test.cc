@@ -308,6 +308,7 @@ TEST(Policy, PromptsTakeWhatAnswersLeave) {
     return policy.prompt_rows(8, kChunk, {.interactive = true, .backlog_ms = backlog_ms});
   };
   EXPECT_EQ(rows(1000), rows(0));
+  EXPECT_EQ(policy.prompt_rows(8, kChunk, {.interactive = true, .later = true}), 0);  // another model's come first
   EXPECT_NEAR(static_cast<double>(rows(2000)), 80, 3);
   EXPECT_NEAR(static_cast<double>(rows(60000)), 160, 5);
   // Short steps may last 30 ms, and prompts come to an end beside steps of any length.

@@ -237,12 +237,12 @@ void Scheduler::work() {
     }
     begin_round();
     for (size_t i = 0; i < lanes_.size(); ++i) {
-      Lane& lane = *lanes_[(first_lane_ + i) % lanes_.size()];
+      Lane& lane = *lanes_[i];
+      budget_.later = budget_.interactive && i < first_fed_;
       step(lane);
       lane.served.frame.put(stats_of(lane));
       if (lane.served.frame.wanted()) look(lane);
     }
-    ++first_lane_;
     pool_.interrupt_when(nullptr);
     busy = idle = false;
     for (const auto& l : lanes_)
@@ -298,19 +298,26 @@ void Scheduler::sweep(Lane& lane) {
   conclude_ended(lane, lane.waiting);
 }
 
-// A round is a step of each model: what prompts take in it, they share.
+// A round is a step of each model, in the same order each time: in another order a model would make two steps between
+// two of its neighbour's. What prompts take in a round they share; whose are fed first changes from round to round.
 void Scheduler::begin_round() {
   budget_ = {};
   for (const auto& lane : lanes_)
     for (const auto& job : lane->running)
       budget_.interactive = budget_.interactive || (job->treatment.interactive && job->decoding->answers());
   if (!budget_.interactive) return;
-  for (const auto& lane : lanes_) {
+  const size_t from = (first_fed_ + 1) % lanes_.size();
+  first_fed_ = from;
+  bool found = false;
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    const size_t at = (from + i) % lanes_.size();
+    const auto& lane = lanes_[at];
     int64_t rows = 0;
     for (const auto& job : lane->waiting) rows += job->decoding->tokens_to_feed();
     for (const auto& job : lane->running)
       if (!job->decoding->answers()) rows += job->decoding->tokens_to_feed();
     budget_.backlog_ms += lane->policy.cost.row_ms() * static_cast<double>(rows);
+    if (rows > 0 && !std::exchange(found, true)) first_fed_ = at;
   }
 }
 
