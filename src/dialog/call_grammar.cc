@@ -96,8 +96,7 @@ std::string AnswerGrammar::marked() {
   if (calls_.bare()) return bare();
   const bool has_open = !trimmed(calls_.open).empty();
   // The mark as it is read: without the white space before it.
-  std::string_view mark = has_open ? calls_.open : calls_.call_open;
-  while (is_space(mark[0])) mark.remove_prefix(1);
+  const std::string_view mark = trimmed_left(has_open ? calls_.open : calls_.call_open);
   const std::string rest = lark_.rule(sections_behind(true, !has_open));
   if (!automatic()) return lark_.rule(joined({space(), lark_.mark(mark), rest}));
   const std::string_view open = trimmed(form_.reasoning.open);

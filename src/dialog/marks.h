@@ -13,10 +13,12 @@ inline std::string_view trimmed_right(std::string_view text) {
   return text;
 }
 
-inline std::string_view trimmed(std::string_view text) {
+inline std::string_view trimmed_left(std::string_view text) {
   while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  return trimmed_right(text);
+  return text;
 }
+
+inline std::string_view trimmed(std::string_view text) { return trimmed_right(trimmed_left(text)); }
 
 struct MarkMatch {
   enum class Kind { kNo, kWhole, kBegun } kind = Kind::kNo;  // kBegun: more text decides

@@ -8,24 +8,11 @@
 #include <variant>
 #include <vector>
 
+#include "dialog/tool.h"
 #include "serve/ignored.h"
 #include "situ/model.h"
 
 namespace situ::serve {
-
-// A function that an answer may call.
-struct Tool {
-  std::string name, description;
-  std::string parameters_json = {};  // the JSON schema of its arguments, an object; "": it has none
-};
-
-struct ToolChoice {
-  // kAuto: texts, or calls. kRequired: one call at least. kNamed: one call of `name`. kNone: tools are not shown.
-  enum class Kind { kAuto, kNone, kRequired, kNamed };
-  Kind kind = Kind::kAuto;
-  std::string name = {};  // of kNamed
-  bool parallel = true;   // several calls in one answer
-};
 
 // A prompt of completions: a text, or token ids.
 using TextPrompt = std::variant<std::string, std::vector<int64_t>>;
