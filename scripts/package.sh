@@ -22,12 +22,7 @@ fail() {
   exit 1
 }
 
-# quietly LOG COMMAND...: its output is shown if it fails
-quietly() {
-  local log=$folder/$1
-  shift
-  "$@" >"$log" 2>&1 || fail "$*: $(tail -n 30 "$log")"
-}
+source scripts/quietly.sh
 
 say_written() { printf 'package: dist/%s, %s bytes\n' "$1" "$(stat -c %s "$dist/$1")"; }
 
@@ -81,14 +76,14 @@ wheel_by() {
   shift 2
   rm -rf "$work"
   mkdir -p "$work"
-  quietly "$name.log" "$python" -m venv "$work/venv"
-  quietly "$name.log" "$work/venv/bin/python" -m pip --disable-pip-version-check wheel --no-deps --wheel-dir "$work" . \
+  quietly "$folder/$name.log" "$python" -m venv "$work/venv"
+  quietly "$folder/$name.log" "$work/venv/bin/python" -m pip --disable-pip-version-check wheel --no-deps --wheel-dir "$work" . \
     --config-settings=cmake.source-dir=src/python "--config-settings=cmake.define.CMAKE_PREFIX_PATH=$folder/prefix" \
     "--config-settings=cmake.define.SITU_PACKAGED_LIBRARIES=$folder/libraries/lib" \
     "--config-settings=cmake.define.SITU_THIRD_PARTY=$folder/root/share/doc/situ/THIRD-PARTY.txt" \
     "--config-settings=build-dir=$work/build" "$@"
   # Says which systems it runs on, and refuses one that needs more.
-  quietly "$name.log" env PATH="$folder/tools/bin:$PATH" "$folder/tools/bin/auditwheel" repair --plat manylinux_2_34_x86_64 --wheel-dir "$work/repaired" "$work"/*.whl
+  quietly "$folder/$name.log" env PATH="$folder/tools/bin:$PATH" "$folder/tools/bin/auditwheel" repair --plat manylinux_2_34_x86_64 --wheel-dir "$work/repaired" "$work"/*.whl
   rm -rf "$work/unpacked"
   python3 -m zipfile -e "$work"/repaired/*.whl "$work/unpacked"
   scripts/check_linked.py "$work"/unpacked/situ/_situ*.so libgcc_s.so.1
@@ -99,10 +94,10 @@ wheel_by() {
 
 make_wheel() {
   rm -f "$dist"/situ_engine-*.whl
-  quietly tools.log python3 -m venv "$folder/tools"
-  quietly tools.log "$folder/tools/bin/python" -m pip --disable-pip-version-check install --quiet --no-deps -r packaging/requirements.txt
+  quietly "$folder/tools.log" python3 -m venv "$folder/tools"
+  quietly "$folder/tools.log" "$folder/tools/bin/python" -m pip --disable-pip-version-check install --quiet --no-deps -r packaging/requirements.txt
   rm -rf "$folder/prefix"
-  quietly install.log cmake --install build --prefix "$folder/prefix"
+  quietly "$folder/install.log" cmake --install build --prefix "$folder/prefix"
   local old new
   old=$(command -v python3.11 || command -v python3)
   if "$old" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then
@@ -120,9 +115,9 @@ make_wheel() {
 
 make_deb() {
   rm -rf "${folder:?}/deb"
-  quietly deb.log cmake -S packaging/deb -B "$folder/deb" "-DSITU_ROOT=$folder/root" "-DSITU_VERSION=$version"
+  quietly "$folder/deb.log" cmake -S packaging/deb -B "$folder/deb" "-DSITU_ROOT=$folder/root" "-DSITU_VERSION=$version"
   # CPack asks dpkg-shlibdeps for the least version of glibc.
-  (cd "$folder/deb" && quietly deb.log cpack)
+  (cd "$folder/deb" && quietly "$folder/deb.log" cpack)
   local name=situ_${version}_amd64.deb
   mv "$folder/deb/$name" "$dist"
   say_written "$name"

@@ -15,29 +15,24 @@ fail() {
   exit 1
 }
 
-# quietly LOG COMMAND...: its output is shown if it fails
-quietly() {
-  local log=$folder/$1
-  shift
-  "$@" >"$log" 2>&1 || fail "$*: $(tail -n 30 "$log")"
-}
+source scripts/quietly.sh
 
 command -v nasm >/dev/null || fail "no nasm, without which libjpeg-turbo has no SIMD"
 cargo=$(scripts/find_cargo.sh) || fail "no cargo >= 1.87; run scripts/install_deps.sh"
 rm -rf "${folder:?}"/{include,lib,texts,build,vendor}
 mkdir -p "$folder"/{include,lib,texts,build}
 # Copies of the crates, whose digests cargo compares with the lock file.
-quietly vendor.log "$cargo" vendor --locked --manifest-path packaging/libraries/Cargo.toml "$folder/vendor"
+quietly "$folder/vendor.log" "$cargo" vendor --locked --manifest-path packaging/libraries/Cargo.toml "$folder/vendor"
 
 compiler_flags="-ffunction-sections -fdata-sections"
 settings=(-G Ninja -DCMAKE_BUILD_TYPE=Release "-DCMAKE_C_FLAGS_RELEASE=-O2 -DNDEBUG" "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG"
   -DCMAKE_POSITION_INDEPENDENT_CODE=ON "-DCMAKE_C_FLAGS=$compiler_flags -fvisibility=hidden")
 
 source=$folder/vendor/sentencepiece-sys/source
-quietly sentencepiece.log cmake -S "$source" -B "$folder/build/sentencepiece" "${settings[@]}" \
+quietly "$folder/sentencepiece.log" cmake -S "$source" -B "$folder/build/sentencepiece" "${settings[@]}" \
   "-DCMAKE_CXX_FLAGS=$compiler_flags -fvisibility=hidden -fvisibility-inlines-hidden" \
   -DSPM_ENABLE_SHARED=OFF -DSPM_ENABLE_TCMALLOC=OFF
-quietly sentencepiece.log cmake --build "$folder/build/sentencepiece" --target sentencepiece-static
+quietly "$folder/sentencepiece.log" cmake --build "$folder/build/sentencepiece" --target sentencepiece-static
 cp "$folder/build/sentencepiece/src/libsentencepiece.a" "$folder/lib"
 cp "$source/src/sentencepiece_processor.h" "$folder/include"
 cp "$source/LICENSE" "$folder/texts/SentencePiece"
@@ -46,8 +41,8 @@ for part in absl darts_clone esaxx protobuf-lite; do
 done
 
 source=$folder/vendor/turbojpeg-sys/libjpeg-turbo
-quietly jpeg.log cmake -S "$source" -B "$folder/build/jpeg" "${settings[@]}" -DENABLE_SHARED=OFF -DWITH_TURBOJPEG=OFF -DREQUIRE_SIMD=ON
-quietly jpeg.log cmake --build "$folder/build/jpeg" --target jpeg-static
+quietly "$folder/jpeg.log" cmake -S "$source" -B "$folder/build/jpeg" "${settings[@]}" -DENABLE_SHARED=OFF -DWITH_TURBOJPEG=OFF -DREQUIRE_SIMD=ON
+quietly "$folder/jpeg.log" cmake --build "$folder/build/jpeg" --target jpeg-static
 cp "$folder/build/jpeg/libjpeg.a" "$folder/lib"
 cp "$source"/src/{jpeglib.h,jmorecfg.h,jerror.h} "$folder/build/jpeg/jconfig.h" "$folder/include"
 cat "$source/LICENSE.md" "$source/README.ijg" >"$folder/texts/libjpeg-turbo"
@@ -56,9 +51,9 @@ source=$folder/vendor/libz-sys/src/zlib
 mkdir -p "$folder/build/z"
 for file in adler32 compress crc32 deflate infback inffast inflate inftrees trees uncompr zutil; do
   # shellcheck disable=SC2086 # flags
-  quietly z.log cc -O2 -DNDEBUG -fPIC $compiler_flags -fvisibility=hidden -c "$source/$file.c" -o "$folder/build/z/$file.o"
+  quietly "$folder/z.log" cc -O2 -DNDEBUG -fPIC $compiler_flags -fvisibility=hidden -c "$source/$file.c" -o "$folder/build/z/$file.o"
 done
-quietly z.log ar rcs "$folder/lib/libz.a" "$folder"/build/z/*.o
+quietly "$folder/z.log" ar rcs "$folder/lib/libz.a" "$folder"/build/z/*.o
 cp "$source"/{zlib.h,zconf.h} "$folder/include"
 cp "$source/LICENSE" "$folder/texts/zlib"
 

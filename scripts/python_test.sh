@@ -16,12 +16,7 @@ fail() {
   exit 1
 }
 
-# quietly LOG COMMAND...: its output is shown if it fails
-quietly() {
-  local log=$1
-  shift
-  "$@" >"$log" 2>&1 || fail "$*: $(tail -n 30 "$log")"
-}
+source "$source_dir/scripts/quietly.sh"
 
 pip=
 if [ "${1:-}" = --pip ]; then
