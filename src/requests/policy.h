@@ -1,6 +1,7 @@
 // Who joins, how much of a prompt is fed beside answers, and who gives way: decisions without an engine.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -119,5 +120,15 @@ class Policy {
   std::map<std::string, uint64_t> turns_;  // by client: number of its last one
   uint64_t turn_ = 0, read_ = 0;
 };
+
+// The first pick of each job, in their order. Picks of one job, which one thread takes, stand apart where others were
+// not fed for longer.
+template <typename Picks>
+void first_picks(const Picks& picks, std::vector<size_t>* firsts) {
+  firsts->clear();
+  for (size_t i = 0; i < picks.size(); ++i)
+    if (std::none_of(firsts->begin(), firsts->end(), [&](size_t f) { return picks[f].job == picks[i].job; }))
+      firsts->push_back(i);
+}
 
 }  // namespace situ

@@ -377,5 +377,15 @@ TEST(Policy, EncodersAreSuspendedBesideAnswers) {
   EXPECT_GT(policy.encoder_ms(8, {}), 10 * policy.encoder_ms(8, kWatched));
 }
 
+// Picks of one job are one part, also where another's stand between them: two threads would write into one answer.
+TEST(Policy, PicksOfAJobAreOnePart) {
+  struct Pick {
+    int job;
+  };
+  std::vector<size_t> firsts{7};
+  first_picks(std::vector<Pick>{{1}, {2}, {1}, {3}, {2}, {1}}, &firsts);
+  EXPECT_EQ(firsts, (std::vector<size_t>{0, 1, 3}));
+}
+
 }  // namespace
 }  // namespace situ

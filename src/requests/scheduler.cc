@@ -597,14 +597,11 @@ Status Scheduler::run_once(Served& served, std::span<Picked> group) {
 
 // Each decoding takes its rows, those of several at the same time.
 void Scheduler::take(std::span<Picked> group) {
-  std::vector<std::pair<size_t, size_t>>& parts = parts_;
-  parts.clear();
-  for (size_t i = 0; i < group.size(); ++i) {
-    if (parts.empty() || group[parts.back().first].job != group[i].job) parts.emplace_back(i, i);
-    parts.back().second = i + 1;
-  }
-  const auto take_part = [&](const std::pair<size_t, size_t>& part) {
-    for (size_t i = part.first; i < part.second; ++i) {
+  std::vector<size_t>& parts = parts_;
+  first_picks(group, &parts);
+  const auto take_part = [&](size_t first) {
+    for (size_t i = first; i < group.size(); ++i) {
+      if (group[i].job != group[first].job) continue;
       Decoding& decoding = *group[i].job->decoding;
       if (!group[i].fed || group[i].want.logits.empty() || decoding.ended()) continue;
       try {

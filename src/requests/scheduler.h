@@ -135,9 +135,9 @@ class Scheduler {
   // Who has it may touch engines and sequences: the scheduler's thread while it works, or a caller while it does not.
   std::mutex turn_;
   std::vector<std::unique_ptr<Lane>> lanes_;
-  size_t first_fed_ = 0;                          // whose prompts the round feeds first
-  Policy::Budget budget_;                         // of one step of each model
-  std::vector<std::pair<size_t, size_t>> parts_;  // of a step, [first, last) of one request
+  size_t first_fed_ = 0;       // whose prompts the round feeds first
+  Policy::Budget budget_;      // of one step of each model
+  std::vector<size_t> parts_;  // of a step: the first pick of each request
   std::atomic<uint64_t> submitted_{0};
   std::mutex stepping_mutex_;
   std::vector<Job*> stepping_;  // those that take part in what runs
