@@ -47,7 +47,7 @@ LAYERS = {
     "vision": {"base", "text"},
     "dialog": {"base", "text"},
     "requests": {"situ", "base", "generate", "runtime", "text"},
-    "pipelines": {"situ", "base", "kernels", "onnx", "passes", "runtime", "generate", "text", "audio", "vision", "requests"},
+    "pipelines": {"situ", "base", "kernels", "onnx", "passes", "runtime", "generate", "text", "audio", "vision", "dialog", "requests"},
     "hub": {"situ", "base", "onnx", "text", "pipelines"},
     "serve": {"situ", "base", "text", "audio", "vision", "pipelines", "dialog"},
     "speech": {"situ", "base", "generate", "text", "audio", "pipelines", "requests"},

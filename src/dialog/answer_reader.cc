@@ -26,5 +26,6 @@ std::vector<DialogEvent> AnswerReader::finish() {
 
 size_t AnswerReader::calls() const { return spelling_->out.calls(); }
 bool AnswerReader::in_call() const { return spelling_->in_call(); }
+bool AnswerReader::in_reasoning() const { return spelling_->in_reasoning(); }
 
 }  // namespace situ

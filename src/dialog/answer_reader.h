@@ -31,6 +31,7 @@ class AnswerReader {
   size_t calls() const;
   // The answer is inside a call; after finish(): it ended there, or a call was broken.
   bool in_call() const;
+  bool in_reasoning() const;
 
   class Spelling;  // reads one kind of answer
 

@@ -16,6 +16,7 @@ class MarkedSpelling : public AnswerReader::Spelling {
   MarkedSpelling(Form form, std::vector<Tool> tools, bool in_reasoning);
   void read(std::string& text, bool last) override;
   bool in_call() const override { return broken_ || (call_ && call_->begun()); }
+  bool in_reasoning() const override { return stage_ == Stage::kReasoning; }
 
  private:
   enum class Stage {

@@ -16,6 +16,7 @@ class AnswerReader::Spelling {
   // Reads what it can of `text`, which it shortens by that.
   virtual void read(std::string& text, bool last) = 0;
   virtual bool in_call() const = 0;
+  virtual bool in_reasoning() const = 0;
 
   EventsOut out;
   std::string text;  // not read yet

@@ -8,24 +8,11 @@
 #include <variant>
 #include <vector>
 
+#include "pipelines/dialogs.h"
 #include "serve/ignored.h"
 #include "situ/model.h"
 
 namespace situ::serve {
-
-// A function that an answer may call.
-struct Tool {
-  std::string name, description;
-  std::string parameters_json = {};  // the JSON schema of its arguments, an object; "": it has none
-};
-
-struct ToolChoice {
-  // kAuto: texts, or calls. kRequired: one call at least. kNamed: one call of `name`. kNone: tools are not shown.
-  enum class Kind { kAuto, kNone, kRequired, kNamed };
-  Kind kind = Kind::kAuto;
-  std::string name = {};  // of kNamed
-  bool parallel = true;   // several calls in one answer
-};
 
 // A prompt of completions: a text, or token ids.
 using TextPrompt = std::variant<std::string, std::vector<int64_t>>;
@@ -43,6 +30,7 @@ struct Ask {
   bool echo = false;
   bool stream = false, include_usage = false;
   std::vector<Tool> tools;
+  std::vector<std::string> fields_of_tools;  // that have their schemas
   ToolChoice tool_choice;
   bool shows_reasoning = true;  // the answer tells reasoning apart from text
 
@@ -58,6 +46,7 @@ struct Ask {
     int64_t first = -1;                      // token id; -1: there is none
   };
   std::vector<Asked> prompts;
+  Dialog dialog = {};  // how the text of an answer is read; by requests_of()
 };
 
 }  // namespace situ::serve
