@@ -13,16 +13,17 @@ CHARACTERS = ["\n", "\t", *(chr(c) for c in range(32, 127)), "\u00e9", "\u6c34"]
 CONTEXT = 8192
 
 
-def pieces_of(text, taken, special, longest):
-    """The text as pieces that nothing else has; special tokens stand alone."""
-    pieces, at = [], 0
+def pieces_of(parts, taken, special, longest):
+    """The parts of a text as pieces that nothing else has, and that end where the parts do; special tokens stand alone."""
+    text, pieces, at = "".join(parts), [], 0
+    ends = [sum(map(len, parts[:i + 1])) for i in range(len(parts))]
     while at < len(text):
         mark = next((s for s in special if text.startswith(s, at)), None)
         if mark:
             pieces.append(mark)
             at += len(mark)
             continue
-        most = min([len(text), *(m for s in special if (m := text.find(s, at)) >= 0)])
+        most = min([*(e for e in ends if e > at), *(m for s in special if (m := text.find(s, at)) >= 0)])
         end = min(most, at + 2 + (at * 7 + len(text)) % (longest - 1))
         while text[at:end] in taken and end < most:
             end += 1
@@ -37,7 +38,7 @@ def pieces_of(text, taken, special, longest):
 
 
 def write(folder, template, answers, special=(), longest=5):
-    """`answers`: by the last character of the prompt. Returns the folder, and the pieces of each answer."""
+    """`answers`: lists of the parts of a text, by the last character of the prompt. Returns the folder, and the pieces of each answer."""
     taken = set(CHARACTERS)
     pieces = {last: pieces_of(text, taken, special, longest) for last, text in answers.items()}
     words = [*CHARACTERS, *dict.fromkeys(p for each in pieces.values() for p in each if p not in special)]

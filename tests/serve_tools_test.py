@@ -5,11 +5,13 @@
 Needs numpy and onnx (`make python`).
 """
 import json
+import re
 import unittest
 
 import forced_models
 from cli_case import CliTest, main
-from serve_test import Server, events
+from serve_clients_test import CLIENTS, installed, run
+from serve_test import Server
 
 LAST = "{% if add_generation_prompt %}{{ messages[-1].content[-1:] }}{% endif %}"  # says which answer is forced
 
@@ -42,7 +44,7 @@ LITERALS = ("\n{%- macro literal(v) -%}{%- if v is string %}{{ '<escape>' + v + 
 
 
 def hermes(name, **arguments):
-    return "\n<tool_call>\n" + json.dumps({"name": name, "arguments": arguments}) + "\n</tool_call>"
+    return "\n<tool_call>\n" + json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False) + "\n</tool_call>"
 
 
 def coder(name, **arguments):
@@ -51,7 +53,7 @@ def coder(name, **arguments):
 
 
 def devstral(name, **arguments):
-    return f"[TOOL_CALLS]{name}[ARGS]" + json.dumps(arguments)
+    return f"[TOOL_CALLS]{name}[ARGS]" + json.dumps(arguments, ensure_ascii=False)
 
 
 def literal(value):
@@ -67,23 +69,33 @@ def literals(name, **arguments):
 
 
 def python_call(name, **arguments):
-    return f"{name}(" + ", ".join(f"{k}={str(v) if isinstance(v, bool) else json.dumps(v)}" for k, v in arguments.items()) + ")"
+    return f"{name}(" + ", ".join(f"{k}={str(v) if isinstance(v, bool) else json.dumps(v, ensure_ascii=False)}" for k, v in arguments.items()) + ")"
 
 
 def mistral_call(name, **arguments):
-    return json.dumps({"name": name, "arguments": arguments, "id": "abcdef123"})
+    return json.dumps({"name": name, "arguments": arguments, "id": "abcdef123"}, ensure_ascii=False)
 
 
-# How an answer with these calls is written.
+def enclosed(begin, calls, end):
+    return [begin + calls[0], *(", " + c for c in calls[1:-1]), *([", " + calls[-1] + end] if len(calls) > 1 else [end])]
+
+
+# How an answer with these calls is written: the parts of a text.
 SPELLINGS = {
-    "documented": (PLAIN, lambda calls: "\n".join(hermes(n, **a).strip() for n, a in calls)),
-    "hermes": (template(HERMES), lambda calls: "".join(hermes(n, **a) for n, a in calls)),
-    "mistral": (template(MISTRAL), lambda calls: "[TOOL_CALLS] [" + ", ".join(mistral_call(n, **a) for n, a in calls) + "]"),
-    "devstral": (template(DEVSTRAL), lambda calls: "".join(devstral(n, **a) for n, a in calls)),
-    "coder": (template(CODER), lambda calls: "".join(coder(n, **a) for n, a in calls)),
-    "python": (template(PYTHON), lambda calls: "<|calls|>[" + ", ".join(python_call(n, **a) for n, a in calls) + "]<|/calls|>"),
-    "literals": (template(LITERALS), lambda calls: "".join(literals(n, **a) for n, a in calls)),
+    "documented": (PLAIN, lambda calls: [("\n" if i else "") + hermes(n, **a).strip() for i, (n, a) in enumerate(calls)]),
+    "hermes": (template(HERMES), lambda calls: [hermes(n, **a) for n, a in calls]),
+    "mistral": (template(MISTRAL), lambda calls: enclosed("[TOOL_CALLS] [", [mistral_call(n, **a) for n, a in calls], "]")),
+    "devstral": (template(DEVSTRAL), lambda calls: [devstral(n, **a) for n, a in calls]),
+    "coder": (template(CODER), lambda calls: [coder(n, **a) for n, a in calls]),
+    "python": (template(PYTHON), lambda calls: enclosed("<|calls|>[", [python_call(n, **a) for n, a in calls], "]<|/calls|>")),
+    "literals": (template(LITERALS), lambda calls: [literals(n, **a) for n, a in calls]),
 }
+THINKING = template(HERMES, before="{%- if m.reasoning_content %}{{ '<think>\n' + m.reasoning_content + '\n</think>\n\n' }}{% endif -%}",
+                    prompt="{%- if enable_thinking is defined and enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{% endif -%}")
+THOUGHT = "A river, then.\nThe Nile."
+# Answers of a model that thinks: a thought and a text, a document, a call.
+THOUGHTS = {"1": [f"<think>\n{THOUGHT}\n</think>\n\n", "The Nile it is."], "2": ["<think>\nJSON?\n</think>\n\n", '{"yes": true}'],
+            "3": ["<think>\nLet me ask.\n</think>\n\n", hermes("now").strip()]}
 CALLS = {
     "1": [],
     "2": [("weather", {"city": "Oslo", "days": 3})],
@@ -148,10 +160,11 @@ class ToolsTest(CliTest):
         super().setUpClass()
         cls.pieces, models = {}, []
         for name, (chat_template, spelled) in SPELLINGS.items():
-            answers = {last: TEXTS[last] + spelled(calls) if calls else TEXTS[last] for last, calls in CALLS.items()}
+            answers = {last: [t for t in (TEXTS[last], *(spelled(calls) if calls else ())) if t] for last, calls in CALLS.items()}
             folder, cls.pieces[name] = forced_models.write(cls.folder / name, chat_template, answers)
             models.append(folder)
-        cls.server = Server(*models, "--port", 0)
+        folder, cls.pieces["thinking"] = forced_models.write(cls.folder / "thinking", THINKING, THOUGHTS)
+        cls.server = Server(*models, folder, "--port", 0)
 
     @classmethod
     def tearDownClass(cls):
@@ -162,7 +175,7 @@ class ToolsTest(CliTest):
     def ask(self, path, **body):
         answer, json_or_text = self.server.ask("POST", path, {"temperature": 0, **body})
         self.assertEqual(answer.status, 200, json_or_text)
-        return [json.loads(e) for e in events(json_or_text.replace("\nevent:", "\n\nevent:")) if e != "[DONE]"] if body.get("stream") else json_or_text
+        return [json.loads(e) for e in re.findall("^data: (.*)$", json_or_text, re.MULTILINE) if e != "[DONE]"] if body.get("stream") else json_or_text
 
     def chat(self, model, text="? 2", **body):
         return self.ask("/v1/chat/completions", **{"model": model, "messages": [{"role": "user", "content": text}], "tools": CHAT_TOOLS, **body})
@@ -229,6 +242,109 @@ class ToolsTest(CliTest):
         self.assertEqual([b["type"] for b in ended], [b["type"] for b in answer["content"]])
         self.assertEqual([b.get("text") or json.loads(b["json"] or "{}") for b in ended], [b.get("text") or b["input"] for b in answer["content"]])
         self.assertEqual((reason, usage["output_tokens"]), (answer["stop_reason"], answer["usage"]["output_tokens"]))
+
+    # -- histories
+
+    def prompt(self, model, messages, **body):
+        answer, got = self.server.ask("POST", "/apply-template", {"model": model, "messages": messages, **body})
+        self.assertEqual(answer.status, 200, got)
+        return got["prompt"]
+
+    def test_histories(self):
+        chat = [{"role": "user", "content": "Oslo and Rome?"},
+                {"role": "assistant", "content": None, "tool_calls": [{"id": f"call_{i}", "type": "function", "function": {"name": n, "arguments": json.dumps(a)}} for i, (n, a) in enumerate(CALLS["3"])]},
+                {"role": "tool", "tool_call_id": "call_0", "content": "4 degrees"}, {"role": "tool", "tool_call_id": "call_1", "content": [{"type": "text", "text": "20 1"}]}]
+        blocks = [{"role": "user", "content": "Oslo and Rome?"},
+                  {"role": "assistant", "content": [{"type": "tool_use", "id": f"call_{i}", "name": n, "input": a} for i, (n, a) in enumerate(CALLS["3"])]},
+                  {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call_0", "content": "4 degrees"}, {"type": "tool_result", "tool_use_id": "call_1", "content": [{"type": "text", "text": "20 1"}]}]}]
+        for name, (_, spelled) in SPELLINGS.items():
+            with self.subTest(name=name):
+                text = self.prompt(name, chat, tools=CHAT_TOOLS)
+                for part in spelled(CALLS["3"]) if name != "mistral" else ("Oslo", "Rome"):
+                    self.assertEqual(text.count(part.strip()), 1, (part, text))
+                for word in ("4 degrees", "20 1", *(t["description"] for t in TOOLS)):
+                    self.assertEqual(text.count(word), 1, (word, text))
+                self.assertNotIn(TOOLS[0]["description"], self.prompt(name, chat))
+                whole = self.chat(name, messages=chat)
+                self.assertEqual(whole["choices"][0]["message"]["content"], TEXTS["1"])
+                asked = self.ask("/v1/messages", model=name, messages=blocks, max_tokens=50, tools=MESSAGE_TOOLS)
+                self.assertEqual(asked["content"], [{"type": "text", "text": TEXTS["1"]}])
+                counted = self.ask("/v1/messages/count_tokens", model=name, messages=blocks, tools=MESSAGE_TOOLS)
+                self.assertEqual({counted["input_tokens"], asked["usage"]["input_tokens"] + asked["usage"]["cache_read_input_tokens"]}, {whole["usage"]["prompt_tokens"]})
+
+    # -- reasoning
+
+    def test_reasoning(self):
+        pieces = self.pieces["thinking"]["1"]
+        whole = self.chat("thinking", "? 1")
+        message, usage = whole["choices"][0]["message"], whole["usage"]
+        self.assertEqual((message["content"], message["reasoning_content"]), (THOUGHTS["1"][1], THOUGHT))
+        thought, length = usage["completion_tokens_details"]["reasoning_tokens"], 0
+        while len("".join(pieces[:length])) < len(THOUGHTS["1"][0].rstrip()):
+            length += 1
+        self.assertEqual((usage["completion_tokens"], thought), (len(pieces), length))
+        for most in range(1, len(pieces) + 1):
+            with self.subTest(most=most):
+                whole = self.chat("thinking", "? 1", max_tokens=most, tools=[])
+                chunks = self.chat("thinking", "? 1", max_tokens=most, tools=[], stream=True, stream_options={"include_usage": True})
+                joined, reason = joined_chat(chunks)
+                choice = whole["choices"][0]
+                own = choice["message"]
+                self.assertEqual((joined["content"], joined["reasoning_content"], reason), (own["content"] or "", own.get("reasoning_content", ""), choice["finish_reason"]))
+                self.assertTrue(THOUGHT.startswith(joined["reasoning_content"]))
+                self.assertEqual(chunks[-1]["usage"], whole["usage"])
+                if length > most > 3:
+                    self.assertEqual((own["content"], reason, whole["usage"]["completion_tokens_details"]), (None, "length", {"reasoning_tokens": most}))
+        asked = {"model": "thinking", "messages": [{"role": "user", "content": "? 1"}], "max_tokens": 50}
+        self.assertEqual([b["type"] for b in self.ask("/v1/messages", **asked)["content"]], ["text"])
+
+    def test_a_call_behind_reasoning(self):
+        for choice in ("auto", "required"):
+            got = self.chat("thinking", "? 3", tool_choice=choice)["choices"][0]
+            message = got["message"]
+            self.assertEqual((message["reasoning_content"], message["content"], self.calls_of(message), got["finish_reason"]), ("Let me ask.", None, [("now", {})], "tool_calls"))
+
+    def test_structured_output_behind_reasoning(self):
+        schema = {"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"], "additionalProperties": False}
+        for constraint in ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}}, {"regex": r'\{"yes": (true|a/b)\}'}):
+            message = self.chat("thinking", "? 2", tools=[], **constraint)["choices"][0]["message"]
+            self.assertEqual((message["reasoning_content"], message["content"]), ("JSON?", '{"yes": true}'))
+
+    def test_reasoning_is_turned_off_and_handed_over(self):
+        turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "reasoning": "zq thought"}, {"role": "user", "content": "c"}]
+        self.assertIn("<think>\nzq thought\n</think>", self.prompt("thinking", turns))
+        long = self.chat("thinking", "? 1", tools=[])["usage"]["prompt_tokens"]
+        for effort, more in (("none", len("<think>\n\n</think>\n\n")), ("minimal", len("<think>\n\n</think>\n\n")), ("high", 0)):
+            got = self.chat("thinking", "? 1", tools=[], reasoning_effort=effort)
+            self.assertEqual(got["usage"]["prompt_tokens"] - long, more, effort)
+            self.assertEqual(got["situ"].get("ignored"), None if more else ["reasoning_effort"])
+
+    # -- what is refused
+
+    def test_refusals(self):
+        def tools(schema):
+            return [CHAT_TOOLS[0], {"type": "function", "function": {"name": "odd", "parameters": schema}}]
+        turn = [{"role": "user", "content": "? 1"}]
+        cases = [
+            ({"messages": turn, "tools": tools({"type": "object", "properties": {"a": {"type": "integer", "minimum": 3, "maximum": 2}}, "required": ["a"]})}, "tools[1].function.parameters"),
+            ({"messages": turn, "tools": tools({"type": "object", "properties": {"a": {"enum": ["x" * 600000]}}})}, "tools[1].function.parameters"),
+            ({"messages": turn, "tools": CHAT_TOOLS, "response_format": {"type": "json_object"}}, "response_format"),
+            ({"messages": turn, "tools": CHAT_TOOLS, "tool_choice": {"type": "function", "function": {"name": "none"}}}, "tool_choice"),
+            ({"messages": turn, "tool_choice": "required"}, "tool_choice"),
+            ({"prompt_token_ids": [1, 2], "tools": CHAT_TOOLS}, "tools"),
+        ]
+        for body, field in cases:
+            answer, got = self.server.ask("POST", "/v1/chat/completions", {"model": "hermes", **body})
+            self.assertEqual((answer.status, got["error"]["param"]), (400, field), got)
+
+    def test_capabilities(self):
+        models = {m["id"]: m["capabilities"] for m in self.server.ask("GET", "/v1/models")[1]["data"]}
+        self.assertEqual(models["documented"], ["tools", "structured_output"])
+        self.assertEqual(models["thinking"], ["tools", "reasoning", "structured_output"])
+
+    def test_clients(self):
+        clients = installed("requirements.txt", "node")
+        run(clients / "bin" / "python", CLIENTS / "tools.py", f"http://127.0.0.1:{self.server.port}")
 
 
 if __name__ == "__main__":

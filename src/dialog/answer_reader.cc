@@ -19,7 +19,8 @@ std::vector<DialogEvent> AnswerReader::push(std::string_view piece) {
   return spelling_->out.take(false);
 }
 
-std::vector<DialogEvent> AnswerReader::finish() {
+std::vector<DialogEvent> AnswerReader::finish(bool cut) {
+  spelling_->cut = cut;
   spelling_->read(spelling_->text, true);
   return spelling_->out.take(true);
 }

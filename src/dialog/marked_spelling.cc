@@ -84,7 +84,7 @@ void MarkedSpelling::read(std::string& text, bool last) {
   if (held || stage_ == Stage::kText || stage_ == Stage::kStart) {  // what never became a call is text
     call_.reset();
     const std::string end = space_ + text.substr(held ? 0 : at_);
-    if (!had_call_ || !trimmed(end).empty()) out.text(end);
+    if (!(cut && held) && (!had_call_ || !trimmed(end).empty())) out.text(end);
     space_.clear();
     stage_ = Stage::kText;
   } else if (stage_ == Stage::kReasoning) {

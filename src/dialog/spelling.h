@@ -20,6 +20,7 @@ class AnswerReader::Spelling {
 
   EventsOut out;
   std::string text;  // not read yet
+  bool cut = false;  // the answer has no end of its own
 };
 
 std::unique_ptr<AnswerReader::Spelling> marked_spelling(Form form, std::vector<Tool> tools, bool in_reasoning);

@@ -76,19 +76,19 @@ void Telling::token(size_t request, const Event& token, std::vector<Out>& outs) 
   tell(choice, reading.reader.push(token.text), reading.held, outs);
 }
 
-void Telling::tell_rest(size_t choice, std::vector<Out>& outs) {
+void Telling::tell_rest(size_t choice, bool cut, std::vector<Out>& outs) {
   Reading& reading = reading_of(choice);
-  tell(choice, reading.reader.finish(), reading.held, outs);
+  tell(choice, reading.reader.finish(cut), reading.held, outs);
   if (!reading.held.empty()) outs.push_back({choice, TextPiece{}, std::move(reading.held)});
   readings_.erase(choice);
 }
 
-void Telling::tell_whole(size_t choice, const std::string& text, std::vector<Told> tokens,
+void Telling::tell_whole(size_t choice, const std::string& text, bool cut, std::vector<Told> tokens,
                          std::vector<Out>& outs) const {
   if (ask_.dialog.reads()) {
     AnswerReader reader = ask_.dialog.reader();
     tell(choice, reader.push(text), tokens, outs);
-    tell(choice, reader.finish(), tokens, outs);
+    tell(choice, reader.finish(cut), tokens, outs);
     if (tokens.empty()) return;
     outs.push_back({choice, TextPiece{}, std::move(tokens)});
   } else {
@@ -114,15 +114,16 @@ void Telling::end(size_t request, const Generation& g, std::vector<Out>& outs) {
     const size_t number = request * static_cast<size_t>(ask_.choices) + k;
     usage_.answer += std::ssize(c.ids);
     if (ask_.dialog.reads()) usage_.reasoning += reasoning_tokens(ask_.dialog, *impl_of(*ask_.by).text(), c.ids);
+    const bool cut = c.reason != FinishReason::kStop && c.reason != FinishReason::kStopString;
     if (at_once_) {
       std::vector<Told> tokens = told_of_prompt(request, g);
       for (size_t i = 0; i < c.logprobs.size(); ++i)
         tokens.push_back({c.ids[i], c.logprobs[i].logprob, c.logprobs[i].top});
-      tell_whole(number, c.text, std::move(tokens), outs);
+      tell_whole(number, c.text, cut, std::move(tokens), outs);
     } else if (k > 0 && ask_.options.beams.value_or(1) > 1) {  // of which the best one is told as it comes
-      tell_whole(number, c.text, {}, outs);
+      tell_whole(number, c.text, cut, {}, outs);
     } else if (ask_.dialog.reads()) {
-      tell_rest(number, outs);
+      tell_rest(number, cut, outs);
     }
     Ended end{c.reason, std::ssize(c.ids), stop_string_of(ask_, c), {}, g.seed};
     if (k == 0 && ask_.prompt_logprobs) end.prompt_logprobs = g.prompt_logprobs;
