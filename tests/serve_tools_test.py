@@ -96,6 +96,20 @@ THOUGHT = "A river, then.\nThe Nile."
 # Answers of a model that thinks: a thought and a text, a document, a call.
 THOUGHTS = {"1": [f"<think>\n{THOUGHT}\n</think>\n\n", "The Nile it is."], "2": ["<think>\nJSON?\n</think>\n\n", '{"yes": true}'],
             "3": ["<think>\nLet me ask.\n</think>\n\n", hermes("now").strip()]}
+# Marks that are special tokens, each of which can stand in a forced answer once.
+SPECIAL = ["<think>", "</think>", "<tool_call>", "</tool_call>"]
+CHANNELS = ("{%- if tools %}{{ '<|start|>developer<|message|>' }}{% for t in tools %}{{ t.function.name + ' ' }}{% endfor %}{{ '<|end|>' }}{% endif -%}"
+            "{%- for m in messages -%}{%- if m.role == 'tool' %}{{ '<|start|>functions.' + m.name + ' to=assistant<|channel|>commentary<|message|>' }}{{ m.content | tojson }}{{ '<|end|>' }}"
+            "{%- elif m.role == 'assistant' -%}{%- if m.thinking %}{{ '<|start|>assistant<|channel|>analysis<|message|>' + m.thinking + '<|end|>' }}{% endif -%}"
+            "{%- if m.tool_calls %}{{ '<|start|>assistant to=functions.' + m.tool_calls[0].function.name + '<|channel|>commentary json<|message|>' }}"
+            "{{ m.tool_calls[0].function.arguments | tojson }}{{ '<|call|>' }}{%- else %}{{ '<|start|>assistant<|channel|>final<|message|>' + m.content + '<|return|>' }}{% endif -%}"
+            "{%- else %}{{ '<|start|>' + m.role + '<|message|>' + m.content + '<|end|>' }}{% endif -%}{%- endfor -%}{%- if add_generation_prompt %}{{ '<|start|>assistant' }}{% endif -%}")
+BARE = ("{%- if tools %}{{ '<|header|>user<|/header|>\n\n' }}{% for t in tools %}{{ t | tojson(indent=4) }}{% endfor %}{{ '<|eot|>' }}{% endif -%}"
+        "{%- for m in messages -%}{%- if m.role == 'tool' %}{{ '<|header|>ipython<|/header|>\n\n' }}{{ m.content | tojson }}{{ '<|eot|>' }}"
+        "{%- elif m.tool_calls -%}{%- if m.tool_calls | length != 1 %}{{ raise_exception('one call at once') }}{% endif -%}"
+        "{{ '<|header|>assistant<|/header|>\n\n{\"name\": \"' + m.tool_calls[0].function.name + '\", \"parameters\": ' }}{{ m.tool_calls[0].function.arguments | tojson }}{{ '}<|eot|>' }}"
+        "{%- else %}{{ '<|header|>' + m.role + '<|/header|>\n\n' + m.content + '<|eot|>' }}{% endif -%}{%- endfor -%}"
+        "{%- if add_generation_prompt %}{{ '<|header|>assistant<|/header|>\n\n' }}{% endif -%}")
 CALLS = {
     "1": [],
     "2": [("weather", {"city": "Oslo", "days": 3})],
@@ -164,7 +178,17 @@ class ToolsTest(CliTest):
             folder, cls.pieces[name] = forced_models.write(cls.folder / name, chat_template, answers)
             models.append(folder)
         folder, cls.pieces["thinking"] = forced_models.write(cls.folder / "thinking", THINKING, THOUGHTS)
-        cls.server = Server(*models, folder, "--port", 0)
+        models.append(folder)
+        call = json.dumps({"name": "weather", "arguments": {"city": "Oslo", "days": 3}})
+        arguments = json.dumps({"city": "Oslo", "days": 3})
+        for name, chat_template, answers, special in (
+                ("special", THINKING, {"1": ["<think>", "\nhm\n", "</think>", "\n\nSo.\n", "<tool_call>", f"\n{call}\n", "</tool_call>"]}, SPECIAL),
+                ("channels", CHANNELS + LAST, {"1": ["<|channel|>analysis<|message|>A river.<|end|><|start|>assistant<|channel|>final<|message|>", "The Nile."],
+                                               "2": ["<|channel|>analysis<|message|>Ask.<|end|><|start|>assistant to=functions.weather<|channel|>commentary json<|message|>", arguments]}, []),
+                ("bare", BARE + LAST, {"1": ["It is cold."], "2": [json.dumps({"name": "weather", "parameters": {"city": "Oslo", "days": 3}})]}, [])):
+            folder, cls.pieces[name] = forced_models.write(cls.folder / name, chat_template, answers, special)
+            models.append(folder)
+        cls.server = Server(*models, "--port", 0)
 
     @classmethod
     def tearDownClass(cls):
@@ -243,6 +267,20 @@ class ToolsTest(CliTest):
         self.assertEqual([b.get("text") or json.loads(b["json"] or "{}") for b in ended], [b.get("text") or b["input"] for b in answer["content"]])
         self.assertEqual((reason, usage["output_tokens"]), (answer["stop_reason"], answer["usage"]["output_tokens"]))
 
+    def test_marks_that_are_special_tokens_channels_and_calls_without_marks(self):
+        calls = CALLS["2"]
+        for name, last, reasoning, content, wanted in (("special", "1", "hm", "So.", calls), ("channels", "1", "A river.", "The Nile.", []), ("channels", "2", "Ask.", None, calls),
+                                                       ("bare", "1", None, "It is cold.", []), ("bare", "2", None, None, calls)):
+            with self.subTest(name=name, last=last):
+                choice = self.chat(name, f"? {last}")["choices"][0]
+                message = choice["message"]
+                self.assertEqual((message.get("reasoning_content"), message["content"], self.calls_of(message), choice["finish_reason"]), (reasoning, content, wanted, "tool_calls" if wanted else "stop"))
+            for most in range(1, len(self.pieces[name][last]) + 1):
+                with self.subTest(name=name, last=last, most=most):
+                    self.compare(name, [{"role": "user", "content": f"? {last}"}], most, most == len(self.pieces[name][last]))
+        for name in ("channels", "bare"):
+            self.assertEqual(self.calls_of(self.chat(name, "? 2", tool_choice="required")["choices"][0]["message"]), calls)
+
     # -- histories
 
     def prompt(self, model, messages, **body):
@@ -260,7 +298,7 @@ class ToolsTest(CliTest):
         for name, (_, spelled) in SPELLINGS.items():
             with self.subTest(name=name):
                 text = self.prompt(name, chat, tools=CHAT_TOOLS)
-                for part in spelled(CALLS["3"]) if name != "mistral" else ("Oslo", "Rome"):
+                for part in spelled(CALLS["3"]) if name not in ("documented", "mistral") else ("Rome \u6c34",):
                     self.assertEqual(text.count(part.strip()), 1, (part, text))
                 for word in ("4 degrees", "20 1", *(t["description"] for t in TOOLS)):
                     self.assertEqual(text.count(word), 1, (word, text))
@@ -292,7 +330,8 @@ class ToolsTest(CliTest):
                 own = choice["message"]
                 self.assertEqual((joined["content"], joined["reasoning_content"], reason), (own["content"] or "", own.get("reasoning_content", ""), choice["finish_reason"]))
                 self.assertTrue(THOUGHT.startswith(joined["reasoning_content"]))
-                self.assertEqual(chunks[-1]["usage"], whole["usage"])
+                for key in ("completion_tokens", "completion_tokens_details"):
+                    self.assertEqual(chunks[-1]["usage"].get(key), whole["usage"].get(key))
                 if length > most > 3:
                     self.assertEqual((own["content"], reason, whole["usage"]["completion_tokens_details"]), (None, "length", {"reasoning_tokens": most}))
         asked = {"model": "thinking", "messages": [{"role": "user", "content": "? 1"}], "max_tokens": 50}
@@ -327,7 +366,7 @@ class ToolsTest(CliTest):
         turn = [{"role": "user", "content": "? 1"}]
         cases = [
             ({"messages": turn, "tools": tools({"type": "object", "properties": {"a": {"type": "integer", "minimum": 3, "maximum": 2}}, "required": ["a"]})}, "tools[1].function.parameters"),
-            ({"messages": turn, "tools": tools({"type": "object", "properties": {"a": {"enum": ["x" * 600000]}}})}, "tools[1].function.parameters"),
+            ({"messages": turn, "tools": tools({"type": "object", "properties": {"a": {"not": {"type": "string"}}}})}, "tools[1].function.parameters"),
             ({"messages": turn, "tools": CHAT_TOOLS, "response_format": {"type": "json_object"}}, "response_format"),
             ({"messages": turn, "tools": CHAT_TOOLS, "tool_choice": {"type": "function", "function": {"name": "none"}}}, "tool_choice"),
             ({"messages": turn, "tool_choice": "required"}, "tool_choice"),

@@ -49,12 +49,15 @@ Result<GrammarCache::OfAnswer> grammar_of(const Dialog& dialog, const GenerateOp
   const Form& form = dialog.form->form;
   const SpecialToken special = special_tokens_of(tokenizer);
   if (!dialog.tools.empty()) {
-    const char* other = options.json_schema ? "json_schema" : options.regex ? "regex" : options.grammar ? "grammar" : "";
+    const char* other = options.json_schema ? "json_schema"
+                        : options.regex     ? "regex"
+                        : options.grammar   ? "grammar"
+                                            : "";
     if (*other != 0 && dialog.choice.kind == ToolChoice::Kind::kAuto)
       return Status::wrong_option(other, std::string(other) + " and tools: an answer has one grammar");
     grammar.option = "tools";
-    SITU_RETURN_IF_ERROR(assign(
-        &grammar.source, call_grammar(form, dialog.tools, dialog.choice, dialog.in_reasoning, special)));
+    SITU_RETURN_IF_ERROR(
+        assign(&grammar.source, call_grammar(form, dialog.tools, dialog.choice, dialog.in_reasoning, special)));
     return grammar;
   }
   if (!form.reasons() || form.calls.kind == CallForm::Kind::kChannels) return grammar;

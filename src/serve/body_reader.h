@@ -29,8 +29,8 @@ class BodyReader {
   const BodyRules& rules;
   Ask ask;
   ChatOptions chat;
-  std::string constraint = {};  // the field that says what the answer must match; "": none
-  bool any_object = false;      // which is any JSON object; a schema beside it counts
+  std::string constraint = {};      // the field that says what the answer must match; "": none
+  bool any_object = false;          // which is any JSON object; a schema beside it counts
   Json variables = Json::object();  // of the chat template, that fields of other names say
   std::optional<Refusal> refusal;
 

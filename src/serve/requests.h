@@ -10,9 +10,9 @@
 
 namespace situ::serve {
 
-// The prompts of `ask` as its model reads them, one request for each, and ask.dialog. All of them are to be submitted; `interactive`,
-// `client`, `salt` and `deadline` are left to who submits. Sets ask.prompts, and the seed where there is none: all
-// prompts are drawn with one, which the answer says.
+// The prompts of `ask` as its model reads them, one request for each, and ask.dialog. All of them are to be submitted;
+// `interactive`, `client`, `salt` and `deadline` are left to who submits. Sets ask.prompts, and the seed where there is
+// none: all prompts are drawn with one, which the answer says.
 OrRefusal<std::vector<Request>> requests_of(Ask& ask);
 // The text that the conversation of `ask` becomes, images and sounds by their placeholders.
 OrRefusal<std::string> text_of(Ask& ask);
