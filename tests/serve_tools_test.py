@@ -118,6 +118,7 @@ CALLS = {
     "5": [("note", {"title": "say hi", "body": "a, b", "done": True})],
 }
 TEXTS = {"1": "It is cold there today.", "2": "Let me look.", "3": "", "4": "", "5": "So be it."}
+AFTER_RESULTS = "So it is."  # of the documented form, where results are text of the user, which ends with a mark
 TOOLS = [
     {"name": "weather", "description": "The weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city", "days"]}},
     {"name": "note", "description": "Keeps a note", "parameters": {"type": "object", "properties": {"title": {"type": "string"}, "body": {"type": "string"}, "done": {"type": "boolean"}}, "required": ["title"]}},
@@ -175,6 +176,8 @@ class ToolsTest(CliTest):
         cls.pieces, models = {}, []
         for name, (chat_template, spelled) in SPELLINGS.items():
             answers = {last: [t for t in (TEXTS[last], *(spelled(calls) if calls else ())) if t] for last, calls in CALLS.items()}
+            if name == "documented":
+                answers[">"] = [AFTER_RESULTS]
             folder, cls.pieces[name] = forced_models.write(cls.folder / name, chat_template, answers)
             models.append(folder)
         folder, cls.pieces["thinking"] = forced_models.write(cls.folder / "thinking", THINKING, THOUGHTS)
@@ -253,9 +256,10 @@ class ToolsTest(CliTest):
         self.assertLessEqual(len(begun) - len(calls), 0 if choice["finish_reason"] != "length" else 1)
         if not ends:
             self.assertEqual(choice["finish_reason"], "length")
-        asked = {"model": name, "messages": messages, "max_tokens": most, "tools": MESSAGE_TOOLS}
+        asked = {"model": name, "messages": messages, "max_tokens": most, "tools": MESSAGE_TOOLS, "thinking": {"type": "enabled", "budget_tokens": 1024}}
         answer = self.ask("/v1/messages", **asked)
         self.assertEqual("".join(b["text"] for b in answer["content"] if b["type"] == "text"), own["content"] or "")
+        self.assertEqual("".join(b["thinking"] for b in answer["content"] if b["type"] == "thinking"), own.get("reasoning_content", ""))
         self.assertEqual([(b["name"], b["input"]) for b in answer["content"] if b["type"] == "tool_use"], calls)
         self.assertEqual(answer["stop_reason"], {"tool_calls": "tool_use", "length": "max_tokens", "stop": "end_turn"}[choice["finish_reason"]])
         usage = answer["usage"]
@@ -264,7 +268,7 @@ class ToolsTest(CliTest):
         blocks, unended, reason, usage = joined_message(self.ask("/v1/messages", **asked, stream=True))
         ended = [b for b in blocks if b not in unended.values()]
         self.assertEqual([b["type"] for b in ended], [b["type"] for b in answer["content"]])
-        self.assertEqual([b.get("text") or json.loads(b["json"] or "{}") for b in ended], [b.get("text") or b["input"] for b in answer["content"]])
+        self.assertEqual([b.get("text") or b.get("thinking") or json.loads(b["json"] or "{}") for b in ended], [b.get("text") or b.get("thinking") or b["input"] for b in answer["content"]])
         self.assertEqual((reason, usage["output_tokens"]), (answer["stop_reason"], answer["usage"]["output_tokens"]))
 
     def test_marks_that_are_special_tokens_channels_and_calls_without_marks(self):
@@ -304,9 +308,10 @@ class ToolsTest(CliTest):
                     self.assertEqual(text.count(word), 1, (word, text))
                 self.assertNotIn(TOOLS[0]["description"], self.prompt(name, chat))
                 whole = self.chat(name, messages=chat)
-                self.assertEqual(whole["choices"][0]["message"]["content"], TEXTS["1"])
+                expected = AFTER_RESULTS if name == "documented" else TEXTS["1"]
+                self.assertEqual(whole["choices"][0]["message"]["content"], expected)
                 asked = self.ask("/v1/messages", model=name, messages=blocks, max_tokens=50, tools=MESSAGE_TOOLS)
-                self.assertEqual(asked["content"], [{"type": "text", "text": TEXTS["1"]}])
+                self.assertEqual(asked["content"], [{"type": "text", "text": expected}])
                 counted = self.ask("/v1/messages/count_tokens", model=name, messages=blocks, tools=MESSAGE_TOOLS)
                 self.assertEqual({counted["input_tokens"], asked["usage"]["input_tokens"] + asked["usage"]["cache_read_input_tokens"]}, {whole["usage"]["prompt_tokens"]})
 
