@@ -269,7 +269,7 @@ class AnswerTest(ServeCase):
             "u:Hi;a:": [user],
             "s:Be;u:Hi;a:": [{"role": "developer", "content": "Be"}, user],
             "u:a\nb;a:": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}],
-            "u:Hi;a:;t:5;a:": [user, call, {"role": "tool", "tool_call_id": "1", "content": "5"}],
+            'u:Hi;a:<tool_call>\n{"name":"f","arguments":{}}\n</tool_call>;u:<tool_response>\n5\n</tool_response>;a:': [user, call, {"role": "tool", "tool_call_id": "1", "content": "5"}],
             "u:Hi;a:no;a:": [user, {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}],
         }
         for prompt, messages in prompts.items():
