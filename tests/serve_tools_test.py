@@ -9,7 +9,7 @@ import re
 import unittest
 
 import forced_models
-from cli_case import CliTest, main
+from cli_case import CliTest, Run, main
 from serve_clients_test import CLIENTS, installed, run
 from serve_test import Server
 
@@ -284,6 +284,30 @@ class ToolsTest(CliTest):
                     self.compare(name, [{"role": "user", "content": f"? {last}"}], most, most == len(self.pieces[name][last]))
         for name in ("channels", "bare"):
             self.assertEqual(self.calls_of(self.chat(name, "? 2", tool_choice="required")["choices"][0]["message"]), calls)
+
+    def test_a_batch(self):
+        asked = {"messages": [{"role": "user", "content": "? 3"}], "tools": CHAT_TOOLS, "temperature": 0}
+        source, out = self.folder / "in.jsonl", self.folder / "out.jsonl"
+        lines = [{**asked, "tool_choice": choice} for choice in ("auto", "required")]
+        source.write_text("".join(json.dumps({"custom_id": f"{i}", "method": "POST", "url": "/v1/chat/completions", "body": body}) + "\n" for i, body in enumerate(lines)))
+        run = Run("batch", self.folder / "hermes", source, "-o", out, "--threads", 1)
+        self.assertEqual((run.code, run.out), (0, ""), run)
+        answers = {o["custom_id"]: o["response"]["body"]["choices"][0] for o in map(json.loads, out.read_text().splitlines())}
+        self.assertEqual(len(answers), len(lines))
+        for choice in answers.values():
+            self.assertEqual((self.calls_of(choice["message"]), choice["finish_reason"]), (CALLS["3"], "tool_calls"))
+
+    def test_log_probabilities(self):
+        """Of all tokens, also those of marks and arguments, in pieces as whole."""
+        whole = self.chat("hermes", "? 2", logprobs=True, top_logprobs=1)["choices"][0]["logprobs"]["content"]
+        chunks = self.chat("hermes", "? 2", logprobs=True, top_logprobs=1, stream=True)
+        joined = [one for chunk in chunks for choice in chunk["choices"] for one in (choice["logprobs"] or {}).get("content", ())]
+        self.assertEqual([one["token"] for one in joined], self.pieces["hermes"]["2"])
+        self.assertEqual(joined, whole)
+
+    def test_several_answers(self):
+        got = self.chat("hermes", "? 2", n=2, seed=1)["choices"]
+        self.assertEqual([self.calls_of(c["message"]) for c in got], [CALLS["2"]] * 2)
 
     # -- histories
 

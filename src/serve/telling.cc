@@ -58,8 +58,9 @@ Telling::Reading& Telling::reading_of(size_t choice) {
 // What a token says may come with a later one: then it is told with that.
 void Telling::tell(size_t choice, std::vector<DialogEvent> events, std::vector<Told>& held, std::vector<Out>& outs) {
   for (DialogEvent& event : events) {
-    Out& out = outs.emplace_back(Out{choice, Begun{}, std::exchange(held, {})});
+    Out& out = outs.emplace_back(Out{choice, Begun{}, {}});
     std::visit([&](auto& what) { out.what = std::move(what); }, event);
+    if (!std::holds_alternative<CallEnded>(out.what)) out.tokens = std::exchange(held, {});  // that has no text
   }
 }
 
