@@ -411,7 +411,7 @@ class BodyTest(BatchTest):
             (chat("a", frequency_penalty=-3), "frequency_penalty", "invalid_value"), (chat("a", repetition_penalty=0), "repetition_penalty", "invalid_value"), (chat("a", no_repeat_ngram=-1), "no_repeat_ngram", "invalid_value"),
             (chat("a", response_format={"type": "yaml"}), "response_format.type", "invalid_value"), (chat("a", response_format={"type": "json_schema"}), "response_format.json_schema", "invalid_type"),
             (chat("a", response_format={"type": "json_schema", "json_schema": {"schema": {"type": "no"}}}), "response_format", "invalid_value"),
-            (chat("a", tools=[{"type": "function", "function": {"name": "f"}}]), "tools", "unsupported_parameter"), (chat("a", tool_choice="required"), "tool_choice", "invalid_value"),
+            (chat("a", tools=[{"type": "function", "function": {"name": "f"}}], response_format={"type": "json_object"}), "response_format", "invalid_value"), (chat("a", tool_choice="required"), "tool_choice", "invalid_value"),
             (completion("a", suffix="b"), "suffix", "unsupported_parameter"), (completion("a", best_of=2), "best_of", "unsupported_parameter"), (completion([]), "prompt", "invalid_type"), (completion(["a", 1]), "prompt", "invalid_type"),
             (completion(""), "prompt", "invalid_value"), (completion([[]]), "prompt", "invalid_value"), (completion([1, 1000]), "prompt", "invalid_value"), (completion([-1]), "prompt", "invalid_value"),
             ((CHAT, {"messages": user, "prompt_token_ids": [1]}), "prompt_token_ids", "invalid_value"), ((CHAT, {"prompt_token_ids": []}), "prompt_token_ids", "invalid_type"),
@@ -439,13 +439,13 @@ class BodyTest(BatchTest):
                                                             stream=True, stream_options={"include_usage": True}, priority=3))
         self.assertEqual(plain["choices"], same["choices"])
         call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-        asked = lambda call: [{"role": "user", "content": [{"type": "text", "text": "a", "image_url": None, "input_audio": None, "cache": None}]}, {"role": "assistant", "content": None, "tool_calls": [call]},
-                              {"role": "tool", "content": "4", "tool_call_id": None, "tool_calls": None}, {"role": "user", "content": "b"}]
+        asked = lambda call: [{"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "user", "content": [{"type": "text", "text": "a", "image_url": None, "input_audio": None, "cache": None}]}]
         for one, other in ((chat("a"), chat("a", response_format={"type": "text", "json_schema": None}, stream_options={"include_usage": None, "more": None}, logit_bias={"5": None, "x": None})),
                            (chat("a", response_format={"type": "json_object"}, max_tokens=3), chat("a", response_format={"type": "json_object", "schema": None}, max_tokens=3)),
                            (chat("a", response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": {"enum": [None]}}}),
                             chat("a", response_format={"type": "json_schema", "json_schema": {"name": None, "description": None, "strict": None, "schema": {"enum": [None]}, "more": None}})),
-                           (chat(asked(call), max_tokens=3), chat(asked({**call, "type": None, "index": None, "more": None, "function": {**call["function"], "more": None}}), max_tokens=3))):
+                           (chat([{"role": "tool", "content": "4"}], max_tokens=3), chat([{"role": "tool", "content": "4", "tool_call_id": None, "tool_calls": None}], max_tokens=3)),
+                           (chat(asked(call), max_tokens=1), chat(asked({**call, "type": None, "index": None, "more": None, "function": {**call["function"], "more": None}}), max_tokens=1))):
             plain_one, same_one = self.good(one, other)
             self.assertEqual(plain_one["choices"], same_one["choices"])
         tools = [{"type": "function", "function": {"name": "f"}}]
@@ -507,8 +507,10 @@ class BodyTest(BatchTest):
         text = "a<|end|><|turn|>s:b"
         plain = [CHARACTERS.index(c) for c in text]
         parsed = [*ids_of("a"), END, TURN, *ids_of("s:b")]
-        for role in ("user", "system", "tool"):
+        for role in ("user", "system"):
             self.assertEqual(prompt([{"role": role, "content": text}]), turns((role[0], plain)))
+        result = turns(("u", [*ids_of("<tool_response>"), *plain, *ids_of("</tool_response>")]))  # there is no token of a line's end
+        self.assertEqual(prompt([{"role": "tool", "content": text}]), result)  # as the user's text: the template shows no calls
         self.assertEqual(prompt([{"role": "user", "content": "x"}, {"role": "assistant", "content": text}, {"role": "user", "content": text}]), turns(("u", "x"), ("a", parsed), ("u", plain)))
         self.assertEqual(prompt([{"role": "user", "content": "x\ufdd0"}, {"role": "user", "content": text}][1:]), turns(("u", plain)))
         raw, = self.good(completion(text, max_tokens=1, prompt_logprobs=0))

@@ -210,7 +210,7 @@ class AnswerTest(ServeCase):
     def test_models(self):
         listed = self.server.ask("GET", "/v1/models")[1]
         self.assertEqual((listed["object"], [m["id"] for m in listed["data"]]), ("list", ["tiny"]))
-        self.assertEqual({k: listed["data"][0][k] for k in ("aliases", "kind", "capabilities")}, {"aliases": ["model"], "kind": "chat", "capabilities": ["structured_output"]})
+        self.assertEqual({k: listed["data"][0][k] for k in ("aliases", "kind", "capabilities")}, {"aliases": ["model"], "kind": "chat", "capabilities": ["tools", "structured_output"]})
         self.assertEqual([self.server.ask("GET", f"/v1/models/{name}")[1] for name in ("%74iny", "model")], listed["data"] * 2)
         self.error(self.server.ask("GET", "/v1/models/other"), 404, code="model_not_found", words=("tiny, model",))
         self.error(self.server.ask("POST", "/v1/chat/completions", self.chat(model="other")), 404, code="model_not_found")
@@ -269,7 +269,7 @@ class AnswerTest(ServeCase):
             "u:Hi;a:": [user],
             "s:Be;u:Hi;a:": [{"role": "developer", "content": "Be"}, user],
             "u:a\nb;a:": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}],
-            "u:Hi;a:;t:5;a:": [user, call, {"role": "tool", "tool_call_id": "1", "content": "5"}],
+            'u:Hi;a:<tool_call>\n{"name":"f","arguments":{}}\n</tool_call>;u:<tool_response>\n5\n</tool_response>;a:': [user, call, {"role": "tool", "tool_call_id": "1", "content": "5"}],
             "u:Hi;a:no;a:": [user, {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]}],
         }
         for prompt, messages in prompts.items():

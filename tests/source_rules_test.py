@@ -47,7 +47,7 @@ LAYERS = {
     "vision": {"base", "text"},
     "dialog": {"base", "text"},
     "requests": {"situ", "base", "generate", "runtime", "text"},
-    "pipelines": {"situ", "base", "kernels", "onnx", "passes", "runtime", "generate", "text", "audio", "vision", "requests"},
+    "pipelines": {"situ", "base", "kernels", "onnx", "passes", "runtime", "generate", "text", "audio", "vision", "dialog", "requests"},
     "hub": {"situ", "base", "onnx", "text", "pipelines"},
     "serve": {"situ", "base", "text", "audio", "vision", "pipelines", "dialog"},
     "speech": {"situ", "base", "generate", "text", "audio", "pipelines", "requests"},
@@ -109,6 +109,7 @@ ALLOWED_WORDS = {
     "src/serve/protocols/messages/conversation.cc": "a text that its clients send with each request begins with a name",
     "tests/clients/requirements.txt": "the client of the Messages API is a package of that name",
     "tests/clients/messages.py": "the same",
+    "tests/clients/tools.py": "the same",
     "tests/clients/validate.py": "the same",
     "docs/server.md": "whose API /v1/messages is",
 }

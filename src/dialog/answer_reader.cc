@@ -19,12 +19,14 @@ std::vector<DialogEvent> AnswerReader::push(std::string_view piece) {
   return spelling_->out.take(false);
 }
 
-std::vector<DialogEvent> AnswerReader::finish() {
+std::vector<DialogEvent> AnswerReader::finish(bool cut) {
+  spelling_->cut = cut;
   spelling_->read(spelling_->text, true);
   return spelling_->out.take(true);
 }
 
 size_t AnswerReader::calls() const { return spelling_->out.calls(); }
 bool AnswerReader::in_call() const { return spelling_->in_call(); }
+bool AnswerReader::in_reasoning() const { return spelling_->in_reasoning(); }
 
 }  // namespace situ

@@ -24,13 +24,15 @@ class AnswerReader {
   AnswerReader(AnswerReader&&) noexcept;
 
   std::vector<DialogEvent> push(std::string_view piece);
-  // The answer has ended, or was cut. A call that is not whole has no CallEnded.
-  std::vector<DialogEvent> finish();
+  // The answer has ended, or was `cut`. A call that is not whole has no CallEnded; what has begun like one when the
+  // answer was cut, and has no name yet, is left out.
+  std::vector<DialogEvent> finish(bool cut = false);
 
   // Calls that have begun so far.
   size_t calls() const;
   // The answer is inside a call; after finish(): it ended there, or a call was broken.
   bool in_call() const;
+  bool in_reasoning() const;
 
   class Spelling;  // reads one kind of answer
 

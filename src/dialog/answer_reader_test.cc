@@ -117,6 +117,23 @@ TEST(AnswerReader, TextReasoningAndCalls) {
   EXPECT_EQ(read_answer(documented(), tools, "</think>\nHello"), (Read{"", "Hello", {}}));
 }
 
+TEST(AnswerReader, WhatIsCutBeforeTheNameOfACallIsLeftOut) {
+  const std::vector<Tool> tools = weather_tools();
+  const std::string_view answer =
+      "<think>hm</think>So.\n<tool_call>\n{\"name\": \"now\"}\n</tool_call>\n<tool_call>\n{\"name\": \"weather\", ";
+  const std::string_view mark = "<tool_call>";
+  for (size_t cut = 0; cut < answer.size(); ++cut) {
+    AnswerReader reader(documented(), tools, false);
+    Read read;
+    read.add(reader.push(answer.substr(0, cut)));
+    const bool before = reader.calls() == 0;
+    read.add(reader.finish(true));
+    EXPECT_TRUE(std::string_view("hm").starts_with(read.reasoning)) << cut;
+    const bool whole = cut >= answer.find(mark) + mark.size();
+    if (whole || !before) EXPECT_EQ(read.text, "So.") << cut;
+  }
+}
+
 TEST(AnswerReader, KeysInAnyOrderAndArgumentsAsText) {
   const std::vector<Tool> tools = weather_tools();
   const Read expected{"", "", {{"weather", R"({"city":"Oslo"})", true}}};

@@ -21,6 +21,7 @@ class ChannelSpelling : public AnswerReader::Spelling {
   ChannelSpelling(Form form, std::vector<Tool> tools) : tools_(std::move(tools)) { (void)form; }
   void read(std::string& text, bool last) override;
   bool in_call() const override { return broken_ || part_ == Part::kCall; }
+  bool in_reasoning() const override { return part_ == Part::kReasoning; }
 
  private:
   enum class Part { kHeader, kReasoning, kText, kCall, kSkip };

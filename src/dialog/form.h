@@ -71,6 +71,8 @@ struct Form {
   // What it drops of a history, to be said once: "the text beside a call", "all calls of an answer but the first".
   std::vector<std::string> dropped;
 
+  // Whether answers may have reasoning that a reader tells apart from text.
+  bool reasons() const { return !reasoning.close.empty() || calls.kind == CallForm::Kind::kChannels; }
   // The marks that must be in the text that the reader gets, also where they are special tokens of the tokenizer.
   std::vector<std::string> marks() const;
 };

@@ -16,6 +16,7 @@ class MarkedSpelling : public AnswerReader::Spelling {
   MarkedSpelling(Form form, std::vector<Tool> tools, bool in_reasoning);
   void read(std::string& text, bool last) override;
   bool in_call() const override { return broken_ || (call_ && call_->begun()); }
+  bool in_reasoning() const override { return stage_ == Stage::kReasoning; }
 
  private:
   enum class Stage {
@@ -40,6 +41,7 @@ class MarkedSpelling : public AnswerReader::Spelling {
   bool skip_space(Rest rest);
   void begin_section(bool from_open);
   void give_up_call(Rest rest);
+  void leave_out_call(Rest rest);
   size_t call_at(Rest rest, bool* whole) const;
   void emit_text(std::string_view text);
 
@@ -83,10 +85,10 @@ void MarkedSpelling::read(std::string& text, bool last) {
   if (held || stage_ == Stage::kText || stage_ == Stage::kStart) {  // what never became a call is text
     call_.reset();
     const std::string end = space_ + text.substr(held ? 0 : at_);
-    if (!had_call_ || !trimmed(end).empty()) out.text(end);
+    if (!(cut && held) && (!had_call_ || !trimmed(end).empty())) out.text(end);
     space_.clear();
     stage_ = Stage::kText;
-  } else if (stage_ == Stage::kReasoning) {
+  } else if (stage_ == Stage::kReasoning && !cut) {  // white space, or a mark that begins
     out.reasoning(text.substr(at_));
   }
   text.clear(), at_ = 0;
@@ -224,6 +226,7 @@ bool MarkedSpelling::read_open(Rest rest) {
     const MarkMatch match = match_mark(rest.text, *mark);
     if (match.kind == Match::kBegun && !rest.last) return false;
     if (match.kind != Match::kWhole) {
+      if (match.kind == Match::kBegun && cut) return leave_out_call(rest), false;
       give_up_call(rest);
       return true;
     }
@@ -247,6 +250,13 @@ void MarkedSpelling::give_up_call(Rest rest) {
   ++at_;
 }
 
+// The answer was cut in a call, before its name.
+void MarkedSpelling::leave_out_call(Rest rest) {
+  call_.reset();
+  at_ += rest.text.size();
+  stage_ = Stage::kAfterCall;
+}
+
 bool MarkedSpelling::read_call(Rest rest) {
   size_t used = 0;
   const CallReader::State state = call_->read(rest, used, out);
@@ -268,6 +278,7 @@ bool MarkedSpelling::read_call(Rest rest) {
       break;
   }
   if (!call_->begun()) {
+    if (rest.last && cut) return leave_out_call(rest), false;
     give_up_call(rest);
     return true;
   }

@@ -16,9 +16,11 @@ class AnswerReader::Spelling {
   // Reads what it can of `text`, which it shortens by that.
   virtual void read(std::string& text, bool last) = 0;
   virtual bool in_call() const = 0;
+  virtual bool in_reasoning() const = 0;
 
   EventsOut out;
   std::string text;  // not read yet
+  bool cut = false;  // the answer has no end of its own
 };
 
 std::unique_ptr<AnswerReader::Spelling> marked_spelling(Form form, std::vector<Tool> tools, bool in_reasoning);

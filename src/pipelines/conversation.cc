@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/assign.h"
+#include "dialog/history.h"
 #include "text/json_file.h"
 #include "text/mark.h"
 #include "text/ordered_json.h"
@@ -29,6 +30,19 @@ Status break_texts(const FolderTokenizer& tokenizer, char32_t mark, OrderedJson&
       if (key != "role" && key != "type") SITU_RETURN_IF_ERROR(break_texts(tokenizer, mark, item, any));
   }
   return Status::ok();
+}
+
+// Tools whose texts are ordinary text.
+Result<std::vector<Tool>> broken_tools(const FolderTokenizer& tokenizer, char32_t mark, const std::vector<Tool>& tools,
+                                       bool* any) {
+  std::vector<Tool> broken = tools;
+  for (Tool& tool : broken)
+    for (std::string* text : {&tool.name, &tool.description, &tool.parameters_json}) {
+      SITU_TAKE(own, tokenizer.break_special(*text, mark));
+      *any = *any || own.size() > text->size();
+      *text = std::move(own);
+    }
+  return broken;
 }
 
 Result<OrderedJson> parse_option(const std::string& text, const char* what, bool list) {
@@ -149,14 +163,16 @@ std::string* last_text(OrderedJson& messages) {
 }  // namespace
 
 Result<PromptText> render_conversation(const FolderTokenizer& tokenizer, std::span<const Message> messages,
-                                       const ChatOptions& options) {
+                                       const ChatOptions& options, const Dialog* dialog) {
   for (const Message& m : messages) SITU_RETURN_IF_ERROR(check_texts(m));
   SITU_TAKE(variables, variables_of(options));
   const bool lists = has(messages, Part::Kind::kImage);
   PromptText prompt;
   OrderedJson turns = OrderedJson::array();
   for (const Message& m : messages) turns.push_back(json_of(m, lists, ""));
+  const bool fits = dialog && dialog->form;
   std::string taken = json_text(turns) + json_text(variables);
+  for (const Tool& t : fits ? dialog->tools : std::vector<Tool>()) taken += t.name + t.description + t.parameters_json;
   const auto free_mark = [&]() -> Result<char32_t> {
     const Result<char32_t> mark = FolderTokenizer::free_mark(taken);
     if (mark.is_ok()) taken += utf8_of(*mark);
@@ -175,6 +191,10 @@ Result<PromptText> render_conversation(const FolderTokenizer& tokenizer, std::sp
       SITU_RETURN_IF_ERROR(break_texts(tokenizer, *mark, turns[i], &any));
   if (const auto tools = variables.find("tools"); tools != variables.end())
     SITU_RETURN_IF_ERROR(break_texts(tokenizer, *mark, *tools, &any));
+  if (fits) {
+    SITU_TAKE(tools, broken_tools(tokenizer, *mark, dialog->tools, &any));
+    fit_history(dialog->form->form, tools, turns, variables);
+  }
   if (any) prompt.mark = *mark;
   if (options.continue_last) {
     std::string* const text = last_text(turns);

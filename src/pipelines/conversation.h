@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "pipelines/dialogs.h"
 #include "situ/tokenizer.h"
 #include "text/tokenizer.h"
 
@@ -20,9 +21,10 @@ struct PromptText {
   std::string sound = {};  // stands where a sound of a message does; "": there are none
 };
 
-// `tokenizer` has a chat template. Errors: a text that is not UTF-8; JSON that is none; the template's own.
+// `tokenizer` has a chat template. `dialog`: the conversation is made as its form wants it, with its tools; null: the
+// template gets what there is. Errors: a text that is not UTF-8; JSON that is none; the template's own.
 Result<PromptText> render_conversation(const FolderTokenizer& tokenizer, std::span<const Message> messages,
-                                       const ChatOptions& options);
+                                       const ChatOptions& options, const Dialog* dialog = nullptr);
 // `most`: see FolderTokenizer::encode.
 Result<std::vector<int64_t>> encode_prompt(const FolderTokenizer& tokenizer, const PromptText& prompt,
                                            int64_t most = 0);

@@ -6,8 +6,8 @@
 
 namespace situ {
 
-Result<std::optional<Grammar>> GrammarCache::get(const GenerateOptions& options, const FolderTokenizer* tokenizer,
-                                                 int64_t vocabulary) {
+Result<std::optional<Grammar>> GrammarCache::get(const GenerateOptions& options, const OfAnswer& answer,
+                                                 const FolderTokenizer* tokenizer, int64_t vocabulary) {
   struct Source {
     const char* name;
     GrammarKind kind;
@@ -23,6 +23,9 @@ Result<std::optional<Grammar>> GrammarCache::get(const GenerateOptions& options,
       return Status::wrong_option(s.name, std::string(wanted->name) + " and " + s.name + ": an answer has one grammar");
     wanted = &s;
   }
+  const std::optional<std::string> of_answer = answer.source;
+  const Source made{answer.option.c_str(), GrammarKind::kAnswer, of_answer};
+  if (!answer.source.empty()) wanted = &made;
   if (!wanted) return std::optional<Grammar>();
   if (!tokenizer)
     return Status::error(Code::kNotFound, std::string(wanted->name) +

@@ -14,9 +14,13 @@ namespace situ {
 // Any thread may call it.
 class GrammarCache {
  public:
-  // The grammar that the options ask for, at its beginning, or none. Errors name the option and what is wrong.
-  Result<std::optional<Grammar>> get(const GenerateOptions& options, const FolderTokenizer* tokenizer,
-                                     int64_t vocabulary);
+  // The grammar that the options ask for, at its beginning, or none. `answer`: one of GrammarKind::kAnswer, in place of
+  // theirs, and the option that errors name. Errors name the option and what is wrong.
+  struct OfAnswer {
+    std::string source, option;
+  };
+  Result<std::optional<Grammar>> get(const GenerateOptions& options, const OfAnswer& answer,
+                                     const FolderTokenizer* tokenizer, int64_t vocabulary);
 
  private:
   static constexpr size_t kMost = 32, kMostBytes = 4 << 20;  // of sources

@@ -37,6 +37,12 @@ Status Tokenizer::Impl::check_template() const {
   return Status::error(Code::kNotFound, folder + ": the model has no chat template");
 }
 
+const ModelForm* Tokenizer::Impl::form() const {
+  if (!loaded || !loaded->has_chat_template()) return nullptr;
+  std::call_once(form_once_, [&] { form_.emplace(form_of(*loaded)); });
+  return &*form_;
+}
+
 Result<std::shared_ptr<Tokenizer::Impl>> load_tokenizer(const std::filesystem::path& folder) {
   auto impl = std::make_shared<Tokenizer::Impl>();
   impl->folder = folder.string();

@@ -1,6 +1,9 @@
 // What the public Tokenizer hides.
 #pragma once
 
+#include <mutex>
+
+#include "pipelines/dialogs.h"
 #include "situ/tokenizer.h"
 #include "text/tokenizer.h"
 
@@ -16,6 +19,12 @@ struct Tokenizer::Impl {
   // Errors: there is no tokenizer, or none with a chat template.
   Status check() const;
   Status check_template() const;
+  // How answers spell calls and reasoning; null: there is no chat template. Found when it is first asked for.
+  const ModelForm* form() const;
+
+ private:
+  mutable std::once_flag form_once_;
+  mutable std::optional<ModelForm> form_;
 };
 
 // Reads the tokenizer of a folder. Its end_ids are those of the tokenizer's own files. A folder without one is no

@@ -15,7 +15,8 @@ using Kind = Part::Kind;
 
 class PromptReader {
  public:
-  PromptReader(const Model::Impl& model, const Prompt& prompt) : m_(model), prompt_(prompt) {}
+  PromptReader(const Model::Impl& model, const Prompt& prompt, Dialog* dialog)
+      : m_(model), prompt_(prompt), dialog_(dialog) {}
 
   Result<Prompt> read() {
     SITU_RETURN_IF_ERROR(sort_parts());
@@ -132,7 +133,9 @@ class PromptReader {
 
   Result<PromptText> rendered() const {
     SITU_RETURN_IF_ERROR(m_.texts->check_template());
-    Result<PromptText> words = render_conversation(*m_.text(), prompt_.messages, prompt_.chat);
+    Result<PromptText> words = render_conversation(*m_.text(), prompt_.messages, prompt_.chat, dialog_);
+    if (words.is_ok() && dialog_ && dialog_->form)
+      dialog_->in_reasoning = dialog_->form->form.reasoning.open_in(words->text);
     if (words.is_ok() && !words->sound.empty()) {
       const std::string inserted = read_sounds_->family->inserted;
       std::string& t = words->text;
@@ -183,6 +186,7 @@ class PromptReader {
 
   const Model::Impl& m_;
   const Prompt& prompt_;
+  Dialog* const dialog_;
   std::vector<int64_t> ids_;
   std::vector<const Part*> texts_, images_, sounds_;
   std::vector<Part> arrays_;
@@ -192,17 +196,17 @@ class PromptReader {
 
 }  // namespace
 
-Result<Prompt> read_prompt(const Model::Impl& model, Prompt prompt) {
+Result<Prompt> read_prompt(const Model::Impl& model, Prompt prompt, Dialog* dialog) {
   const auto is_read = [](const Part& p) { return p.kind == Kind::kIds || p.kind == Kind::kArray; };
   const auto ids =
       std::count_if(prompt.parts.begin(), prompt.parts.end(), [](const Part& p) { return p.kind == Kind::kIds; });
   if (prompt.messages.empty() && ids <= 1 && std::all_of(prompt.parts.begin(), prompt.parts.end(), is_read))
     return prompt;
-  return or_out_of_memory([&] { return PromptReader(model, prompt).read(); });
+  return or_out_of_memory([&] { return PromptReader(model, prompt, dialog).read(); });
 }
 
-Result<std::string> text_of_conversation(const Model::Impl& model, const Prompt& prompt) {
-  return or_out_of_memory([&] { return PromptReader(model, prompt).text_of_conversation(); });
+Result<std::string> text_of_conversation(const Model::Impl& model, const Prompt& prompt, Dialog* dialog) {
+  return or_out_of_memory([&] { return PromptReader(model, prompt, dialog).text_of_conversation(); });
 }
 
 }  // namespace situ

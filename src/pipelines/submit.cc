@@ -53,11 +53,13 @@ struct ToBegin {
   GenerateOptions options;
   ResolvedOptions resolved;
   std::string salt = {};
+  GrammarCache::OfAnswer grammar = {};
+  std::span<const int64_t> shown = {};
 };
 
 // The decoding of an answer.
 Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, ToBegin todo) {
-  auto& [start, options, resolved, salt] = todo;
+  auto& [start, options, resolved, salt, of_answer, shown] = todo;
   const bool beams = resolved.beams.beams > 1;
   if (beams && resolved.sampling.max_new_tokens > 1 && m.in_place && !m.in_place->can_fork()) {
     const std::string& why = m.in_place->one_sequence();
@@ -65,13 +67,15 @@ Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, ToBegin todo) 
                                                       needs_one_run().message() + (why.empty() ? "" : " (" + why + ")"))
         .or_option("beams");
   }
-  Result<std::optional<Grammar>> grammar = m.grammars.get(options, m.text(), m.vocabulary);
+  Result<std::optional<Grammar>> grammar = m.grammars.get(options, of_answer, m.text(), m.vocabulary);
   if (!grammar.is_ok()) return grammar.status().or_code(Code::kInvalidArgument);
   const int64_t guesses = options.draft_tokens > 0 ? options.draft_tokens : options.prompt_lookup;
   if (!beams) SITU_RETURN_IF_ERROR(check_guesses(m, options, start, guesses));
   const auto rules = [&] {
-    return AnswerRules{resolved.sampling,         resolved.beams, resolved.stop,    resolved.notes,    {},
-                       options.report_perplexity, options.echo,   options.logprobs, options.num_return};
+    AnswerRules all{resolved.sampling,         resolved.beams, resolved.stop,    resolved.notes,    {},
+                    options.report_perplexity, options.echo,   options.logprobs, options.num_return};
+    all.shown = shown;
+    return all;
   };
   const bool may_give_way = m.in_place && !m.in_place->has_window();
   Opening opening{std::move(start), m.prefixes() ? options.prefix_cache : PrefixReuse::kOff, may_give_way,
@@ -89,7 +93,7 @@ Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, ToBegin todo) 
 
 // The decoding that the options ask for.
 Result<std::unique_ptr<Decoding>> decoding_of(Model::Impl& m, ToBegin todo) {
-  const auto& [start, options, resolved, salt] = todo;
+  const auto& [start, options, resolved, salt, of_answer, shown] = todo;
   if (!options.prompt_logprobs) return answer_decoding(m, std::move(todo));
   if (m.has_encoder() || !start.source.tensors.empty())
     return Status::error(Code::kUnsupportedModel,
@@ -244,13 +248,17 @@ void Ticket::cancel() { impl_->job->cancel(); }
 Result<Generation> Ticket::result() { return impl_->job->result(); }
 uint64_t Ticket::number() const { return impl_->job->number; }
 
-Result<Ticket> Model::submit(Request request) const {
+Result<Ticket> Model::submit(Request request) const { return impl_->submit(std::move(request), {}); }
+
+Result<Ticket> Model::Impl::submit(Request request, const Dialog& dialog) {
   return or_out_of_memory([&]() -> Result<Ticket> {
-    SITU_TAKE(prepared, prepare(*impl_, request.prompt, request.options));
+    SITU_TAKE(prepared, prepare(*this, request.prompt, request.options));
     prepared.salt = request.salt;
-    SITU_TAKE(decoding, decoding_of(*impl_, std::move(prepared)));
+    prepared.grammar = dialog.grammar;
+    if (dialog.reads()) prepared.shown = dialog.form->shown;
+    SITU_TAKE(decoding, decoding_of(*this, std::move(prepared)));
     auto ticket = std::make_shared<Ticket::Impl>();  // before somebody has to take the request back
-    SITU_RETURN_IF_ERROR(assign(&ticket->job, impl_->scheduler->submit(std::move(decoding), treatment_of(request))));
+    SITU_RETURN_IF_ERROR(assign(&ticket->job, scheduler->submit(std::move(decoding), treatment_of(request))));
     return Ticket(std::move(ticket));
   });
 }

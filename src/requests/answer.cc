@@ -19,7 +19,7 @@ Generation failed_answer(const Status& why) {
 
 Answer::Answer(const Served& served, AnswerRules rules, std::span<const int64_t> prompt, SideThreads& beside,
                std::vector<Event>& shown, size_t choice)
-    : text_(rules.text ? served.tokenizer : nullptr, rules.stop),
+    : text_(rules.text ? served.tokenizer : nullptr, rules.stop, rules.shown),
       end_ids_(rules.sampling.end_ids),
       most_(rules.sampling.max_new_tokens),
       least_(rules.sampling.min_new_tokens),

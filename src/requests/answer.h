@@ -27,6 +27,7 @@ struct AnswerRules {
   int64_t num_return = 1;
   bool text = true;    // somebody reads it
   bool score = false;  // Generation::Answer::score: the log-probability of tokens and end, as they were chosen from
+  std::span<const int64_t> shown = {};  // special tokens that the text shows; must outlive the answer
 };
 
 // What there is of an answer that fails before its first token. Interrupted, it is cancelled.

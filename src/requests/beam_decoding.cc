@@ -138,7 +138,7 @@ Result<Generation> BeamDecoding::found(const std::vector<BeamSearch::Answer>& an
     answer.output_ids = a.ids;
     answer.finish_reason = a.ended ? FinishReason::kStop : unended;
     answer.score = a.score;
-    TextOutput output(served_.tokenizer, {});
+    TextOutput output(served_.tokenizer, {}, rules_.shown);
     const auto add = [&](int64_t id, const Result<std::string>& text) {
       if (!text.is_ok()) return text.status();
       answer.text += *text;

@@ -1,5 +1,7 @@
 #include "requests/text_output.h"
 
+#include <algorithm>
+
 namespace situ {
 
 Result<std::string> TextOutput::echo(std::span<const int64_t> prompt) {
@@ -13,9 +15,16 @@ Result<std::string> TextOutput::echo(std::span<const int64_t> prompt) {
   return text;
 }
 
+Result<std::string> TextOutput::decoded(int64_t id) {
+  if (std::find(shown_.begin(), shown_.end(), id) == shown_.end()) return stream_->push(id);
+  Result<std::string> before = stream_->finish();
+  if (!before.is_ok()) return before;
+  return *before + tokenizer_->id_to_token(id).value_or("");
+}
+
 Result<std::string> TextOutput::push(int64_t id) {
   if (!stream_) return std::string();
-  Result<std::string> piece = stream_->push(id);
+  Result<std::string> piece = decoded(id);
   if (!piece.is_ok()) return piece;
   return stop_.push(*piece);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "text/decode_stream.h"
 #include "text/stop_strings.h"
@@ -11,7 +12,10 @@ namespace situ {
 class TextOutput {
  public:
   // `tokenizer`: null where there is none; every text is then empty.
-  TextOutput(const FolderTokenizer* tokenizer, const std::vector<std::string>& stop) : stop_(stop) {
+  // `shown`: special tokens whose text is part of the answer's all the same; must outlive it.
+  TextOutput(const FolderTokenizer* tokenizer, const std::vector<std::string>& stop,
+             std::span<const int64_t> shown = {})
+      : tokenizer_(tokenizer), shown_(shown), stop_(stop) {
     if (tokenizer) stream_.emplace(*tokenizer);
   }
   // The prompt's text, before any push(): what follows is then decoded as its continuation. Stop strings in it do not
@@ -25,6 +29,10 @@ class TextOutput {
   bool stopped() const { return stop_.stopped(); }
 
  private:
+  Result<std::string> decoded(int64_t id);
+
+  const FolderTokenizer* tokenizer_;
+  std::span<const int64_t> shown_;
   std::optional<DecodeStream> stream_;
   StopStrings stop_;
 };

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "dialog/tool.h"
+#include "pipelines/dialogs.h"
 #include "serve/ignored.h"
 #include "situ/model.h"
 
@@ -30,6 +30,7 @@ struct Ask {
   bool echo = false;
   bool stream = false, include_usage = false;
   std::vector<Tool> tools;
+  std::vector<std::string> fields_of_tools;  // that have their schemas
   ToolChoice tool_choice;
   bool shows_reasoning = true;  // the answer tells reasoning apart from text
 
@@ -45,6 +46,7 @@ struct Ask {
     int64_t first = -1;                      // token id; -1: there is none
   };
   std::vector<Asked> prompts;
+  Dialog dialog = {};  // how the text of an answer is read; by requests_of()
 };
 
 }  // namespace situ::serve

@@ -18,7 +18,7 @@ OrRefusal<std::unique_ptr<BodyAnswer>> BodyAnswer::begin(Model& model, const Pro
                                                          std::vector<Request> requests, Envelope envelope) {
   std::unique_ptr<BodyAnswer> answer(new BodyAnswer(model, protocol, std::move(ask), std::move(envelope)));
   for (Request& r : requests) {
-    Result<Ticket> ticket = model.submit(std::move(r));
+    Result<Ticket> ticket = submit(model, answer->ask_, std::move(r));
     if (!ticket.is_ok()) return refusal_of(answer->ask_, ticket.status());
     answer->tickets_.push_back(std::move(*ticket));
   }

@@ -56,6 +56,8 @@ bool BodyReader::template_reads(std::string_view name) const {
   return text && text->template_reads(name);
 }
 
+const ModelForm* BodyReader::form() const { return impl_of(model).texts->form(); }
+
 void BodyReader::refuse_type(const std::string& param, const Json& value, const std::string& wanted) {
   refuse(param, param + " should be " + wanted + ", is " + shown(value), Refusal::Kind::kType);
 }

@@ -29,8 +29,9 @@ class BodyReader {
   const BodyRules& rules;
   Ask ask;
   ChatOptions chat;
-  std::string constraint = {};  // the field that says what the answer must match; "": none
-  bool any_object = false;      // which is any JSON object; a schema beside it counts
+  std::string constraint = {};      // the field that says what the answer must match; "": none
+  bool any_object = false;          // which is any JSON object; a schema beside it counts
+  Json variables = Json::object();  // of the chat template, that fields of other names say
   std::optional<Refusal> refusal;
 
   // Each field that the body has, in the order of the table; other names are ignored, or refused where the rules are
@@ -48,6 +49,7 @@ class BodyReader {
   }
   // Whether the model's chat template reads a variable, or a key of a message, of this name.
   bool template_reads(std::string_view name) const;
+  const ModelForm* form() const;  // null: the model has no chat template
   // A name that nothing here knows: it is told in the answer, or refused where the rules are strict.
   void ignore(const std::string& name);
   // The same for keys of an object but the known ones; null values are as if they were absent.

@@ -45,8 +45,9 @@ ModelKind kind_of(const Model& model) {
     return {text_graph(m.files.decoder.graph).kind == EncoderOutput::kLabels ? "rerank" : "embeddings"};
   ModelKind kind{model.tokenizer().has_chat_template() ? "chat" : "completion"};
   const FolderTokenizer* text = m.text();
-  for (const char* name : {"enable_thinking", "thinking", "reasoning_effort", "reasoning_content"})
-    kind.reasoning = kind.reasoning || (text && text->template_reads(name));
+  const ModelForm* const form = m.texts->form();
+  kind.tools = form != nullptr;
+  kind.reasoning = form && form->form.reasons();
   for (const MediaFile& file : m.folder.media_files) (file.sound ? kind.audio : kind.vision) = true;
   kind.structured_output = text != nullptr;
   return kind;

@@ -28,7 +28,7 @@ struct Hosted {
 // What a loaded model is for, by the calls that it answers.
 struct ModelKind {
   const char* name;  // "chat", "completion", "embeddings", "rerank"
-  bool reasoning = false, vision = false, audio = false, structured_output = false;
+  bool tools = false, reasoning = false, vision = false, audio = false, structured_output = false;
 };
 ModelKind kind_of(const Model& model);
 

@@ -6,6 +6,7 @@
 
 #include "base/context_words.h"
 #include "base/one_line.h"
+#include "dialog/call_grammar.h"
 #include "pipelines/llm.h"
 #include "pipelines/read_prompt.h"
 #include "pipelines/sampling.h"
@@ -50,10 +51,20 @@ Refusal refusal_of_reading(const Ask& ask, const Status& why) {
   return {by_model ? Kind::kByModel : Kind::kInvalid, ask.prompt_field, message};
 }
 
-OrRefusal<Prompt> read_conversation(const Ask& ask, Prompt conversation) {
+Dialog dialog_of(const Ask& ask) {
+  Dialog dialog{.form = impl_of(*ask.by).texts->form(), .choice = ask.tool_choice};
+  if (ask.tool_choice.kind != ToolChoice::Kind::kNone) dialog.tools = ask.tools;
+  return dialog;
+}
+
+OrRefusal<Prompt> read_conversation(Ask& ask, Prompt conversation) {
   if (std::optional<Refusal> why = unreadable(ask, conversation)) return std::move(*why);
-  Result<Prompt> read = ask.by->read(std::move(conversation));
+  ask.dialog = dialog_of(ask);
+  Result<Prompt> read = read_prompt(impl_of(*ask.by), std::move(conversation), &ask.dialog);
   if (!read.is_ok()) return refusal_of_reading(ask, read.status());
+  Result<GrammarCache::OfAnswer> grammar = grammar_of(ask.dialog, ask.options, *impl_of(*ask.by).text());
+  if (!grammar.is_ok()) return refusal_of(ask, grammar.status());
+  ask.dialog.grammar = std::move(*grammar);
   return std::move(*read);
 }
 
@@ -108,9 +119,8 @@ bool never_fits(const Ask& ask) {
 }  // namespace
 
 OrRefusal<std::vector<Request>> requests_of(Ask& ask) {
-  if (!ask.tools.empty() && ask.tool_choice.kind != ToolChoice::Kind::kNone)
-    return Refusal{Kind::kUnsupported, "tools",
-                   "tools are taken with tool_choice \"none\" only: tool calls are not supported"};
+  if (!ask.tools.empty() && ask.tool_choice.kind != ToolChoice::Kind::kNone && !std::get_if<Prompt>(&ask.input))
+    return Refusal{Kind::kInvalid, "tools", "tools and " + ask.prompt_field + ": tools are shown with messages"};
   if (!ask.options.seed) ask.options.seed = draw_seed();
   OrRefusal<std::vector<Prompt>> read = prompts_of(ask);
   if (Refusal* why = std::get_if<Refusal>(&read)) return std::move(*why);
@@ -126,12 +136,17 @@ OrRefusal<std::vector<Request>> requests_of(Ask& ask) {
   return requests;
 }
 
-OrRefusal<std::string> text_of(const Ask& ask) {
+OrRefusal<std::string> text_of(Ask& ask) {
   const Prompt& conversation = std::get<Prompt>(ask.input);
   if (std::optional<Refusal> why = unreadable(ask, conversation)) return std::move(*why);
-  Result<std::string> text = text_of_conversation(impl_of(*ask.by), conversation);
+  ask.dialog = dialog_of(ask);
+  Result<std::string> text = text_of_conversation(impl_of(*ask.by), conversation, &ask.dialog);
   if (!text.is_ok()) return refusal_of_reading(ask, text.status());
   return std::move(*text);
+}
+
+Result<Ticket> submit(Model& model, const Ask& ask, Request request) {
+  return impl_of(model).submit(std::move(request), ask.dialog);
 }
 
 std::string fingerprint_of(const Model& model) {
@@ -157,6 +172,19 @@ std::string without_paths(const Model& model, std::string message) {
   return one_line(std::move(message));
 }
 
+// Which tool's schema has no grammar, and why.
+static Refusal refusal_of_tools(const Ask& ask, std::string message) {
+  for (size_t i = 0; i < ask.dialog.tools.size() && ask.dialog.form; ++i) {
+    const Result<std::string> alone = call_grammar(ask.dialog.form->form, std::span(&ask.dialog.tools[i], 1),
+                                                   {ToolChoice::Kind::kRequired}, ask.dialog.in_reasoning);
+    const Status why = alone.is_ok() ? Grammar::check(GrammarKind::kAnswer, *alone) : alone.status();
+    if (!why.is_ok())
+      return {Kind::kInvalid, ask.fields_of_tools[i],
+              ask.fields_of_tools[i] + ": " + without_paths(*ask.by, why.message())};
+  }
+  return {Kind::kInvalid, "tools", std::move(message)};
+}
+
 Refusal refusal_of(const Ask& ask, const Status& status) {
   int64_t longest = 0;
   for (const Ask::Asked& prompt : ask.prompts) longest = std::max(longest, prompt.tokens);
@@ -167,6 +195,7 @@ Refusal refusal_of(const Ask& ask, const Status& status) {
     case Code::kContextExceeded:
       return too_long(ask, longest, message);
     case Code::kInvalidArgument:
+      if (status.option() == "tools") return refusal_of_tools(ask, message);
       return {Kind::kInvalid, field, message};
     case Code::kNotFound:
     case Code::kUnsupportedModel:

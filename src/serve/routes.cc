@@ -33,7 +33,8 @@ double as_number(int64_t n) { return static_cast<double>(n); }
 Json model_entry(const Hosted& h) {
   const ModelKind kind = kind_of(*h.model);
   Json capabilities = Json::array();
-  for (const auto& [name, has] : {std::pair{"reasoning", kind.reasoning},
+  for (const auto& [name, has] : {std::pair{"tools", kind.tools},
+                                  {"reasoning", kind.reasoning},
                                   {"vision", kind.vision},
                                   {"audio", kind.audio},
                                   {"structured_output", kind.structured_output}})
@@ -189,6 +190,7 @@ void Server::apply_template(Call& call) try {
   reader.chat.add_generation_prompt = flag_of(body, "add_generation_prompt", !reader.chat.continue_last);
   if (reader.chat.continue_last && reader.chat.add_generation_prompt)
     refuse_field("continue_final_message", "and add_generation_prompt do not go together");
+  if (const Json* tools = reader.find("tools")) read_tools(reader, "tools", *tools);
   std::optional<Prompt> conversation = read_messages(reader, *messages);
   if (reader.refusal) throw *reader.refusal;
   reader.ask.input = std::move(*conversation);

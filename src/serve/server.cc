@@ -128,6 +128,8 @@ Status Server::load() {
     served.queue_limit = options_.queue;
     served.running_limit = options_.max_running;
   }
+  for (const Hosted& h : models_.all())
+    static_cast<void>(impl_of(*h.model).texts->form());  // before anybody waits for it
   loaded_ = true;
   for (Hosted& h : models_.all())
     if (InPlaceEngine* const engine = impl_of(*h.model).in_place.get()) engine->warm();

@@ -34,7 +34,7 @@ constexpr BodyField kTemplate[] = {
     {"chat_template_kwargs", 0, Use::kUsed, R"({"type":"object"})", "Variables of the chat template"},
     {"add_generation_prompt", 0, Use::kUsed, kFlag, "With what the answer follows (true)"},
     {"continue_final_message", 0, Use::kUsed, kFlag, "Without the end of the last message (false)"},
-    {"tools", 0, Use::kRefused, "{}", "tool calls are not supported", nullptr, "[[]]"},
+    {"tools", 0, Use::kUsed, R"({"type":"array"})", "Functions, as /v1/chat/completions takes them"},
 };
 constexpr BodyField kEmbeddings[] = {
     kModel,

@@ -1,5 +1,9 @@
 #include "serve/telling.h"
 
+#include <algorithm>
+
+#include "pipelines/llm.h"
+
 namespace situ::serve {
 namespace {
 
@@ -25,7 +29,8 @@ std::vector<TokenLogprob> first_of(const std::vector<TokenLogprob>& top, int64_t
 std::string stop_string_of(const Ask& ask, const Choice& c) {
   if (c.reason != FinishReason::kStopString) return "";
   if (ask.options.stop.size() == 1) return ask.options.stop[0];
-  const Result<std::string> whole = ask.by->tokenizer().decode(c.ids, true);
+  const Result<std::string> whole = ask.dialog.reads() ? text_of_answer(ask.dialog, *impl_of(*ask.by).text(), c.ids)
+                                                       : ask.by->tokenizer().decode(c.ids, true);
   if (!whole.is_ok() || !whole->starts_with(c.text)) return "";
   const std::string_view rest = std::string_view(*whole).substr(c.text.size());
   for (const std::string& stop : ask.options.stop)
@@ -44,11 +49,52 @@ void Telling::begin(size_t request, std::vector<Out>& outs) const {
   for (size_t k = 0; k < choices; ++k) outs.push_back({request * choices + k, Begun{ask_.prompts[request].tokens}, {}});
 }
 
-void Telling::token(size_t request, const Event& token, std::vector<Out>& outs) const {
+Telling::Reading& Telling::reading_of(size_t choice) {
+  const auto found = readings_.find(choice);
+  return found != readings_.end() ? found->second
+                                  : readings_.emplace(choice, Reading{ask_.dialog.reader()}).first->second;
+}
+
+// What a token says may come with a later one: then it is told with that.
+void Telling::tell(size_t choice, std::vector<DialogEvent> events, std::vector<Told>& held, std::vector<Out>& outs) {
+  for (DialogEvent& event : events) {
+    Out& out = outs.emplace_back(Out{choice, Begun{}, {}});
+    std::visit([&](auto& what) { out.what = std::move(what); }, event);
+    if (!std::holds_alternative<CallEnded>(out.what)) out.tokens = std::exchange(held, {});  // that has no text
+  }
+}
+
+void Telling::token(size_t request, const Event& token, std::vector<Out>& outs) {
   if (at_once_ || (!token.logprob && token.text.empty())) return;
-  Out& out =
-      outs.emplace_back(Out{request * static_cast<size_t>(ask_.choices) + token.choice, TextPiece{token.text}, {}});
-  if (token.logprob) out.tokens.push_back({token.id, token.logprob, token.top});
+  const size_t choice = request * static_cast<size_t>(ask_.choices) + token.choice;
+  if (!ask_.dialog.reads()) {
+    Out& out = outs.emplace_back(Out{choice, TextPiece{token.text}, {}});
+    if (token.logprob) out.tokens.push_back({token.id, token.logprob, token.top});
+    return;
+  }
+  Reading& reading = reading_of(choice);
+  if (token.logprob) reading.held.push_back({token.id, token.logprob, token.top});
+  tell(choice, reading.reader.push(token.text), reading.held, outs);
+}
+
+void Telling::tell_rest(size_t choice, bool cut, std::vector<Out>& outs) {
+  Reading& reading = reading_of(choice);
+  tell(choice, reading.reader.finish(cut), reading.held, outs);
+  if (!reading.held.empty()) outs.push_back({choice, TextPiece{}, std::move(reading.held)});
+  readings_.erase(choice);
+}
+
+void Telling::tell_whole(size_t choice, const std::string& text, bool cut, std::vector<Told> tokens,
+                         std::vector<Out>& outs) const {
+  if (ask_.dialog.reads()) {
+    AnswerReader reader = ask_.dialog.reader();
+    tell(choice, reader.push(text), tokens, outs);
+    tell(choice, reader.finish(cut), tokens, outs);
+    if (tokens.empty()) return;
+    outs.push_back({choice, TextPiece{}, std::move(tokens)});
+  } else {
+    outs.push_back({choice, TextPiece{text}, std::move(tokens)});
+  }
 }
 
 std::vector<Told> Telling::told_of_prompt(size_t request, const Generation& g) const {
@@ -68,12 +114,17 @@ void Telling::end(size_t request, const Generation& g, std::vector<Out>& outs) {
     const Choice& c = choices[k];
     const size_t number = request * static_cast<size_t>(ask_.choices) + k;
     usage_.answer += std::ssize(c.ids);
+    if (ask_.dialog.reads()) usage_.reasoning += reasoning_tokens(ask_.dialog, *impl_of(*ask_.by).text(), c.ids);
+    const bool cut = c.reason != FinishReason::kStop && c.reason != FinishReason::kStopString;
     if (at_once_) {
-      Out& out = outs.emplace_back(Out{number, TextPiece{c.text}, told_of_prompt(request, g)});
+      std::vector<Told> tokens = told_of_prompt(request, g);
       for (size_t i = 0; i < c.logprobs.size(); ++i)
-        out.tokens.push_back({c.ids[i], c.logprobs[i].logprob, c.logprobs[i].top});
+        tokens.push_back({c.ids[i], c.logprobs[i].logprob, c.logprobs[i].top});
+      tell_whole(number, c.text, cut, std::move(tokens), outs);
     } else if (k > 0 && ask_.options.beams.value_or(1) > 1) {  // of which the best one is told as it comes
-      outs.push_back({number, TextPiece{c.text}, {}});
+      tell_whole(number, c.text, cut, {}, outs);
+    } else if (ask_.dialog.reads()) {
+      tell_rest(number, cut, outs);
     }
     Ended end{c.reason, std::ssize(c.ids), stop_string_of(ask_, c), {}, g.seed};
     if (k == 0 && ask_.prompt_logprobs) end.prompt_logprobs = g.prompt_logprobs;

@@ -1,6 +1,7 @@
 // From what the scheduler tells of requests to the events of their answer.
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "serve/ask.h"
@@ -16,16 +17,28 @@ class Telling {
 
   // Before the first token of a request.
   void begin(size_t request, std::vector<Out>& outs) const;
-  void token(size_t request, const Event& token, std::vector<Out>& outs) const;
+  void token(size_t request, const Event& token, std::vector<Out>& outs);
   // The rest of a request that has not failed, and its ends.
   void end(size_t request, const Generation& generation, std::vector<Out>& outs);
   // Behind all of them.
   Finished finished() const { return {usage_, std::nullopt}; }
 
  private:
+  // The text of a choice that has marks, and tokens that belong to what they will say.
+  struct Reading {
+    AnswerReader reader;
+    std::vector<Told> held = {};
+  };
+  Reading& reading_of(size_t choice);
+  static void tell(size_t choice, std::vector<DialogEvent> events, std::vector<Told>& held, std::vector<Out>& outs);
+  // `cut`: the answer has no end of its own.
+  void tell_whole(size_t choice, const std::string& text, bool cut, std::vector<Told> tokens,
+                  std::vector<Out>& outs) const;
+  void tell_rest(size_t choice, bool cut, std::vector<Out>& outs);
   std::vector<Told> told_of_prompt(size_t request, const Generation& generation) const;
   const Ask& ask_;
   const bool in_pieces_, at_once_;
+  std::map<size_t, Reading> readings_;  // by choice
   Usage usage_;
 };
 

@@ -22,6 +22,7 @@ void read_tool(BodyReader& r, const std::string& where, const Json& tool, const 
   const bool twice =
       std::any_of(r.ask.tools.begin(), r.ask.tools.end(), [&](const Tool& t) { return t.name == *name; });
   if (twice) return r.refuse(where + ".name", where + ".name: two tools are called " + shown(Json(*name)));
+  r.ask.fields_of_tools.push_back(where + "." + parameters);
   r.ask.tools.push_back({*name, text.is_string() ? text.get<std::string>() : "",
                          schema.is_object() && !schema.empty() ? json_text(schema) : ""});
 }

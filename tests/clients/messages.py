@@ -100,7 +100,7 @@ class MessagesTest(unittest.TestCase):
     def test_errors(self):
         for body, kind, status in (({**SHORT, "model": "none"}, anthropic.NotFoundError, 404), ({**SHORT, "messages": []}, anthropic.BadRequestError, 400),
                                    ({"model": MODEL, "messages": TURN}, anthropic.BadRequestError, 400), ({**SHORT, "messages": [{"role": "user", "content": "a " * 9000}]}, anthropic.BadRequestError, 400),
-                                   ({**SHORT, "tools": [{"name": "f", "input_schema": {"type": "object"}}]}, anthropic.BadRequestError, 400),
+                                   ({**SHORT, "tools": [{"name": "f", "input_schema": {"type": "object", "not": {}}}]}, anthropic.BadRequestError, 400),
                                    ({**SHORT, "tool_choice": {"type": "tool", "name": "f"}}, anthropic.BadRequestError, 400)):
             answer, error = self.raw(**body)
             self.assertEqual(answer.status_code, status)

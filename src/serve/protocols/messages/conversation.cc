@@ -35,7 +35,8 @@ class TurnReader {
  private:
   std::string variables() const {
     Json all = Json::object();
-    if (r_.template_reads("enable_thinking")) all["enable_thinking"] = r_.ask.shows_reasoning;
+    if (const ModelForm* form = r_.form(); form && !form->form.reasoning.switch_name.empty())
+      all[form->form.reasoning.switch_name] = r_.ask.shows_reasoning;
     const Json* output = r_.find("output_config");
     const Json effort = output ? output->value("effort", Json()) : Json();
     if (effort.is_string() && r_.template_reads("reasoning_effort")) all["reasoning_effort"] = effort;

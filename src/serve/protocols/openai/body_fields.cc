@@ -140,20 +140,6 @@ void read_priority(Reader& r, const char* name, const Json& value) {
   if (const std::optional<int64_t> n = r.integer(name, value, -kMost, kMost)) r.ask.priority = static_cast<int>(*n);
 }
 
-// [{"type": "function", "function": {"name", "description", "parameters"}}]
-void read_tools(Reader& r, const char* name, const Json& value) {
-  if (!value.is_array()) return r.refuse_type(name, value, "a list");
-  for (size_t i = 0; i < value.size() && !r.refusal; ++i) {
-    const std::string here = std::string(name) + "[" + std::to_string(i) + "]";
-    const Json& tool = value[i];
-    if (!tool.is_object()) return r.refuse_type(here, tool, "an object");
-    const Json type = tool.value("type", Json("function"));
-    if (type != "function") return r.refuse(here + ".type", here + ".type should be function, is " + shown(type));
-    r.ignore_others(tool, here, {"type", "function"});
-    read_tool(r, here + ".function", tool.value("function", Json()), "parameters");
-  }
-}
-
 // "auto", "none", "required", or {"type": "function", "function": {"name"}}
 void read_tool_choice(Reader& r, const char* name, const Json& value) {
   using Kind = ToolChoice::Kind;
@@ -172,6 +158,17 @@ void read_tool_choice(Reader& r, const char* name, const Json& value) {
 
 void read_parallel(Reader& r, const char* name, const Json& value) {
   if (const std::optional<bool> several = r.boolean(name, value)) r.ask.tool_choice.parallel = *several;
+}
+
+void read_effort(Reader& r, const char* name, const Json& value) {
+  const ModelForm* const form = r.form();
+  const std::string off = form ? form->form.reasoning.switch_name : "";
+  if ((value == "none" || value == "minimal") && !off.empty())
+    r.variables[off] = false;
+  else if (r.template_reads(name))
+    r.variables[name] = value;
+  else
+    r.ask.ignored.add(name);
 }
 
 void read_stream_options(Reader& r, const char* name, const Json& value) {
@@ -303,10 +300,17 @@ constexpr BodyField kFields[] = {
     {"prompt_logprobs", kBoth, Use::kOption, kFewLogprobs,
      "Log-probabilities of the prompt's tokens, with so many alternatives", read_prompt_logprobs},
     {"echo", kBoth, Use::kOption, kBool, "Completions: the prompt's text before the answer's", read_echo},
-    {"tools", kChat, Use::kUsed, R"({"type":"array"})", "With tool_choice none only, and then not shown to the model",
-     read_tools},
-    {"tool_choice", kChat, Use::kUsed, "{}", "none", read_tool_choice},
+    {"tools", kChat, Use::kUsed, R"({"type":"array"})",
+     "Functions that the answer may call: name, description, parameters (a JSON schema)", read_tools},
+    {"tool_choice", kChat, Use::kUsed, "{}",
+     "auto: a text or calls (the default); required: one call at least; a function: a call of it; none: tools are not "
+     "shown",
+     read_tool_choice},
     {"parallel_tool_calls", kChat, Use::kUsed, kBool, "Whether an answer may have several calls (true)", read_parallel},
+    {"reasoning_effort", kChat, Use::kUsed, kString,
+     "none, minimal: no reasoning, where the chat template has a switch for it; others: handed to a chat template that "
+     "reads them",
+     read_effort},
     {"chat_template_kwargs", kChat, Use::kUsed, kObject, "Variables of the chat template", read_template_variables},
     {"documents", kChat, Use::kUsed, R"({"type":"array"})", "Where the chat template shows them", read_documents},
     {"add_generation_prompt", kChat, Use::kUsed, kBool, "Whether the prompt begins the answer's turn (true)",
@@ -324,6 +328,20 @@ constexpr BodyField kFields[] = {
 };
 
 }  // namespace
+
+// [{"type": "function", "function": {"name", "description", "parameters"}}]
+void read_tools(BodyReader& r, const char* name, const Json& value) {
+  if (!value.is_array()) return r.refuse_type(name, value, "a list");
+  for (size_t i = 0; i < value.size() && !r.refusal; ++i) {
+    const std::string here = std::string(name) + "[" + std::to_string(i) + "]";
+    const Json& tool = value[i];
+    if (!tool.is_object()) return r.refuse_type(here, tool, "an object");
+    const Json type = tool.value("type", Json("function"));
+    if (type != "function") return r.refuse(here + ".type", here + ".type should be function, is " + shown(type));
+    r.ignore_others(tool, here, {"type", "function"});
+    read_tool(r, here + ".function", tool.value("function", Json()), "parameters");
+  }
+}
 
 std::span<const BodyField> body_fields() { return kFields; }
 

@@ -24,6 +24,8 @@ class MessageReader {
   std::optional<std::vector<uint8_t>> bytes_of_file(const std::string& url, const std::string& where);
   void read_sound(const Json& part, const std::string& where);
   void read_calls(const Json& calls, const std::string& where);
+  // Whether the template shows the reasoning of answers, under whatever key.
+  bool shows_reasoning() const { return r_.form() && !r_.form()->form.reasoning.field.empty(); }
 
   BodyReader& r_;
   std::vector<Message> messages_;
@@ -139,9 +141,10 @@ void MessageReader::read_key(const std::string& key, const Json& value, const st
   if (key == "tool_calls" && assistant) read_calls(value, where);
   if (text) *text = value.get<std::string>();
   // The name that reasoning has elsewhere.
-  const bool reasoning = key == "reasoning" && assistant && value.is_string() && r_.template_reads("reasoning_content");
+  const bool reasoning = key == "reasoning" && assistant && value.is_string() && shows_reasoning();
   if (reasoning && turn.reasoning.empty()) turn.reasoning = value.get<std::string>();
-  const bool read = r_.template_reads(key);
+  const bool calls = (key == "tool_calls" && assistant) || text == &turn.tool_call_id;
+  const bool read = calls || (text == &turn.reasoning ? shows_reasoning() : r_.template_reads(key));
   constexpr std::string_view kKnown[] = {"name",    "tool_call_id", "tool_calls", "reasoning_content", "reasoning",
                                          "refusal", "annotations",  "audio",      "function_call"};
   if (read && !text && key != "tool_calls")
@@ -174,7 +177,7 @@ void MessageReader::read_message(const Json& message, const std::string& where) 
 
 // Of the chat template: fields of the body that it reads, then chat_template_kwargs, which win.
 std::string MessageReader::variables() const {
-  Json all = Json::object();
+  Json all = r_.variables;
   for (const BodyField* f : r_.fields) {
     const bool variable = f->use == BodyField::Use::kTemplate || f->name == std::string_view("documents");
     if (const Json* value = variable ? r_.find(f->name) : nullptr; value && r_.template_reads(f->name))

@@ -16,6 +16,7 @@ std::span<const BodyField> body_fields();
 std::span<const BodyField> peer_fields();
 // A conversation, not yet read by the model. Sets the refusal.
 std::optional<Prompt> read_messages(BodyReader& reader, const Json& messages);
+void read_tools(BodyReader& reader, const char* name, const Json& value);
 // Readers of fields that say what an answer must match (body_constraints.cc).
 void read_format(BodyReader& reader, const char* name, const Json& value);
 void read_schema(BodyReader& reader, const char* name, const Json& value);

@@ -29,7 +29,6 @@ constexpr BodyField kPeerFields[] = {
     without_effect("prompt_cache_retention"),
     without_effect("safety_identifier"),
     without_effect("prediction", kChat),
-    of_template("reasoning_effort"),
     of_template("verbosity"),
     refused_but("modalities", kChat, R"([["text"], []])", "answers are texts"),
     refused_but("audio", kChat, "[]", "answers are texts"),

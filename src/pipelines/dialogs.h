@@ -1,0 +1,44 @@
+// Conversations whose answers have calls of tools or reasoning: how a model spells these (dialog/form.h), and what that
+// asks of prompts, of the choice of tokens and of the text of an answer.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "dialog/answer_reader.h"
+#include "dialog/form.h"
+#include "dialog/tool.h"
+#include "pipelines/grammar_cache.h"
+
+namespace situ {
+
+struct ModelForm {
+  Form form;
+  std::vector<int64_t> shown;  // special tokens in the form's marks, which texts of answers have
+};
+ModelForm form_of(const FolderTokenizer& tokenizer);
+
+struct Dialog {
+  const ModelForm* form = nullptr;  // of the model; null: answers are text alone, and conversations what they are
+  std::vector<Tool> tools = {};     // that are shown; none: calls are text
+  ToolChoice choice = {};
+  bool in_reasoning = false;            // the prompt has begun the reasoning: see read_prompt()
+  GrammarCache::OfAnswer grammar = {};  // what the answer must match; "": what the options ask for
+
+  // Whether the text of the answer has marks that are read. Else it is shown as it is.
+  bool reads() const { return form && (!tools.empty() || form->form.reasons()); }
+  AnswerReader reader() const { return AnswerReader(form->form, tools, in_reasoning); }
+};
+
+// The grammar of an answer that may, or must, call one of the tools; or else that of an answer whose options ask for
+// one, behind the reasoning that comes first. Error kInvalidArgument: the option that is wrong.
+Result<GrammarCache::OfAnswer> grammar_of(const Dialog& dialog, const GenerateOptions& options,
+                                          const FolderTokenizer& tokenizer);
+
+// Of an answer that is read: its text, and how many of its tokens are reasoning, with the marks around it.
+std::string text_of_answer(const Dialog& dialog, const FolderTokenizer& tokenizer, std::span<const int64_t> ids);
+int64_t reasoning_tokens(const Dialog& dialog, const FolderTokenizer& tokenizer, std::span<const int64_t> ids);
+
+}  // namespace situ
