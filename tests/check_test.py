@@ -298,6 +298,66 @@ class RefusedTest(CheckCase):
             (folder / "export.json").write_text(json.dumps({"components": {name: {"file": f"{name}.onnx"} for name in parts}}))
             self.check(folder, code=code)
 
+    def test_a_first_call_beside_a_decoder_of_one_token(self):
+        """As transformers' exporter writes a decoder: prompts run whole through prefill.onnx, unless it is no call of the same decoder, which is said."""
+        def rename(graph, old, new):
+            for n in graph.node:
+                n.input[:], n.output[:] = ([new if v == old else v for v in names] for names in (n.input, n.output))
+            for v in (*graph.input, *graph.output):
+                v.name = new if v.name == old else v.name
+
+        def pair(name, tokens=1, change=None):
+            folder = self.folder / name
+            folder.mkdir()
+            (folder / "config.json").write_text(json.dumps({"max_position_embeddings": tiny_models.CONTEXT}))
+            for file in ("prefill", "decode"):
+                model = onnx.ModelProto()
+                model.CopyFrom(self.graph)
+                graph, first = model.graph, file == "prefill"
+                for v in [v for v in graph.input if v.name.startswith("past_key_values.")]:
+                    _, layer, part = v.name.split(".")
+                    kept = f"cache.layers.{layer}.{part}s"
+                    rename(graph, f"present.{layer}.{part}", kept if first else "output." + kept)
+                    if first:
+                        dims = [d.dim_value or (1 if i == 0 else 0) for i, d in enumerate(v.type.tensor_type.shape.dim)]
+                        graph.initializer.append(numpy_helper.from_array(np.zeros(dims, np.float32), v.name))
+                        graph.input.remove(v)
+                    else:
+                        rename(graph, v.name, "input." + kept)
+                if first and change:
+                    change(graph)
+                if not first and tokens:
+                    for v in graph.input:
+                        if v.name in ("input_ids", "position_ids"):
+                            v.type.tensor_type.shape.dim[1].dim_value = tokens
+                onnx.save(model, folder / f"{file}.onnx")
+            return folder
+
+        def programs(folder):
+            return [p["graph"] for p in json.loads(Run("inspect", folder, "--json").out)["module"]["programs"]]
+
+        def scaled(graph):
+            weight = next(t for t in graph.initializer if t.name.endswith("0.o"))
+            weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * np.float32(1.5), weight.name))
+
+        prompt, options = [5, 7, 4, 8, 6, 9, 11], ((), ("--chunk", 2), ("--naive",), ("--beams", 2))
+        whole = [self.generate(self.llama, prompt, *o)["output_ids"] for o in options]
+        good = pair("pair")
+        self.assertEqual(programs(good), ["prefill", "decode"])
+        for o, ids in zip(options, whole):
+            got = self.generate(good, prompt, *o)
+            self.assertEqual((got["output_ids"], got["bytes_copied_per_token"] * (o != ("--naive",))), (ids, 0), o)
+        self.assertEqual(self.check(good)["notes"], [])
+        # A decoder of any number of tokens needs no other graph; it is used where the other is none of the same decoder.
+        self.assertEqual((programs(pair("any", tokens=0)), self.check(self.folder / "any")["notes"]), (["decode", "decode"], []))
+        other = pair("other", change=scaled)
+        self.assertEqual(programs(other), ["decode", "decode"])
+        notes = self.check(other)["notes"]
+        self.assertEqual(len(notes), 1)
+        self.assertRegex(notes[0], r"^prefill\.onnx is not used, and decode\.onnx takes prompts: .*prefill\.onnx and decode\.onnx are not two calls of one decoder")
+        run = Run("run", other, "--prompt-ids", ",".join(map(str, prompt)), "-n", 12, "--ignore-eos", "--json")
+        self.assertEqual((json.loads(run.out)["output_ids"], "prefill.onnx is not used" in run.err), (whole[0][:12], True), run)
+
     def test_folders_inside_of_a_folder(self):
         """The only model below runs; of several each is named; links and hidden folders are left alone."""
         out = self.folder / "converted"

@@ -3,6 +3,7 @@
 Every case changes a small decoder so much that a rewrite which overlooks the change gives other ids: that is checked too,
 against the decoder without the change.
 """
+import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,7 +11,7 @@ import numpy as np
 
 import decoder_graphs
 import tiny_models
-from cli_case import CliTest
+from cli_case import CliTest, Run
 from decoder_graphs import LEARNED
 
 SHORT = [int(t) for t in np.random.default_rng(9).integers(0, tiny_models.VOCABULARY, 9)]
@@ -25,6 +26,10 @@ class GraphCase(CliTest):
 
     def write(self, name, spec, hooks):
         return decoder_graphs.write(self.folder / f"{self.id()} {spec.name} {name}.onnx".replace("/", "|"), spec, **hooks)
+
+    def found(self, name, spec, hooks, kind):
+        findings = json.loads(Run("inspect", self.write(name, spec, hooks), "--json").out)["recognised"]
+        return [f["what"] for f in findings if f["kind"] == kind]
 
     def start(self, path, prompt, *options):
         # One thread each: what a pass makes of a graph does not depend on it.

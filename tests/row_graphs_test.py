@@ -1,4 +1,4 @@
-"""Graphs that look like rows sorted by expert, groups of them, or windows of convolutions, and are not: what is not proved stays as it is.
+"""Graphs that look like rows sorted by expert, groups of them, or windows of convolutions, and are not: what is not proved stays as it is. Sinks of attention, which are.
 
     python tests/row_graphs_test.py --situ build/situ [unittest options]
 
@@ -7,11 +7,13 @@ Needs numpy and onnx (`make python`).
 import numpy as np
 from onnx import TensorProto
 
+import decoder_graphs
+import tiny_models
 from cli_case import Run, main
-from decoder_graphs import LEARNED
+from decoder_graphs import END, LEARNED
 from graph_case import GraphCase
 from tiny_exports import value
-from tiny_models import WIDTH
+from tiny_models import HEADS, WIDTH
 
 def count_up(g, count):
     return g.op("Range", g.constant(0), g.op("Squeeze", count, g.constant([0])), g.constant(1))
@@ -101,6 +103,45 @@ class RowGraphsTest(GraphCase):
                 run = Run("run", self.write(name, LEARNED, {"hidden": hidden}), "--prompt-ids", "5,6,7", "-n", 1)
                 self.assertEqual((run.code, run.out), (2, ""), run)
                 self.assertRegex(run.err, reason)
+
+    def test_sinks(self):
+        sink = np.linspace(-1, 3, HEADS).reshape(1, HEADS, 1, 1)
+        def columns(g, value):
+            return g.expand(g.f32(value), 1, HEADS, g.tokens, 1)
+        def less_the_largest(g, x):
+            return g.op("Sub", x, g.op("ReduceMax", x, axes=[-1]))
+        cases = {
+            "behind the scores": {"masked": lambda g, s: g.slice(g.op("Softmax", g.op("Concat", s, columns(g, sink), axis=-1), axis=-1), 0, -1, 3)},
+            "before the scores": {"masked": lambda g, s: g.slice(g.op("Softmax", g.op("Concat", columns(g, sink), s, axis=-1), axis=-1), 1, END, 3)},
+            "less the largest": {"masked": lambda g, s: g.slice(g.op("Softmax", less_the_largest(g, g.op("Concat", s, columns(g, sink), axis=-1)), axis=-1), 0, -1, 3)},
+        }
+        def beside(columns, axis, masked=True):
+            def f(g, q, k, v):
+                seen = decoder_graphs.scores(g, q, g.repeat(k))
+                s = g.op("Add", seen, g.mask)
+                gate = g.op("Sigmoid", g.op("Sub", g.op("ReduceLogSumExp", s if masked else seen, axes=[axis], keepdims=int(columns)), g.f32(sink if columns else sink[..., 0])))
+                return g.op("Mul", g.op("MatMul", g.op("Softmax", s, axis=-1), g.repeat(v)), gate if columns else g.unsqueeze(gate, 3))
+            return {"attend": f}
+        cases |= {
+            "in half precision": {"masked": lambda g, s: g.slice(g.op("Softmax", g.op("Concat", s, g.op("Cast", g.expand(g.constant(sink, np.float16), 1, HEADS, g.tokens, 1), to=TensorProto.FLOAT), axis=-1), axis=-1), 0, -1, 3)},
+            "by the logarithm of the sum": beside(False, 3),
+            "by the logarithm of the sum, with its axis": beside(True, -1),
+        }
+        self.check(cases, copies_nothing=True)
+        for name, hooks in cases.items():
+            self.assertEqual([what.endswith("sinks") for what in self.found(name, LEARNED, hooks, "attention")], [True] * tiny_models.LAYERS, name)
+        # By these, tokens depend on later ones: a prompt is not fed in parts.
+        self.check({
+            "all but the first": {"masked": lambda g, s: g.slice(g.op("Softmax", g.op("Concat", s, columns(g, sink), axis=-1), axis=-1), 1, END, 3)},
+            "by the sum over hidden keys too": beside(True, -1, False),
+            "less the largest of all queries": {"masked": lambda g, s: g.op("Softmax", g.op("Sub", s, g.op("ReduceMax", s, axes=[-2])), axis=-1)},
+        }, options=("--chunk", 3))
+        self.check({
+            "less for later keys": {"masked": lambda g, s: cases["behind the scores"]["masked"](g, g.op("Add", s, g.mul(g.unsqueeze(g.op("Cast", g.keys, to=TensorProto.FLOAT), 0, 1, 2), np.linspace(0.1, 0.4, HEADS).reshape(1, HEADS, 1, 1))))},
+            "something for all scores": {"masked": lambda g, s: cases["behind the scores"]["masked"](g, g.op("Add", s, g.f32(1.5)))},
+            "by query": {"masked": lambda g, s: g.slice(g.op("Softmax", g.op("Concat", s, g.mul(g.slice(s, 0, 1, 3), 0.5), axis=-1), axis=-1), 0, -1, 3)},
+            "one more in the denominator": {"masked": lambda g, s: (lambda e: g.op("Div", e, g.op("Add", g.op("ReduceSum", e, g.constant([-1])), g.f32(1))))(g.op("Exp", s))},
+        })
 
 if __name__ == "__main__":
     main()

@@ -55,8 +55,7 @@ class Appender {
     for (StatePair& s : context_.binding.states)
       if (const std::optional<Window> w = window_of(s)) windows.push_back(*w);
     if (windows.empty()) return Status::ok();
-    nodes_ = std::move(graph_.nodes);
-    graph_.nodes.clear();
+    nodes_ = std::exchange(graph_.nodes, {});
     for (const Window& w : windows) keep_extents(w);
     for (size_t i = 0; i < nodes_.size(); ++i) {
       const int at = static_cast<int>(i);

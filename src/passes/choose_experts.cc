@@ -39,8 +39,7 @@ class DenseExperts {
       if (y != kNoValue) replaced[sum->out[0]] = y;
     }
     if (replaced.empty()) return Status::ok();
-    std::vector<Node> nodes = std::move(graph_.nodes);
-    graph_.nodes.clear();
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     for (Node& n : nodes) builder_.keep(std::move(n));
     for (Node& n : builder_.nodes())
       for (ValueId& v : n.in)

@@ -52,8 +52,7 @@ Status join_integers(PassContext& context) {
   }
   if (joined.empty()) return Status::ok();
   Builder builder(graph);
-  std::vector<Node> nodes = std::move(graph.nodes);
-  graph.nodes.clear();
+  std::vector<Node> nodes = std::exchange(graph.nodes, {});
   for (size_t i = 0; i < nodes.size(); ++i) {
     if (const auto at = joined.find(i); at != joined.end()) {
       builder.start(nodes[i]);
@@ -145,8 +144,7 @@ class Distributor {
 
   Status distribute(const std::set<int>& concats, const std::map<int, int>& concat_of) {
     Builder builder(graph_);
-    std::vector<Node> nodes = std::move(graph_.nodes);
-    graph_.nodes.clear();
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     for (size_t n = 0; n < nodes.size(); ++n) {
       const auto read = concat_of.find(static_cast<int>(n));
       if (read == concat_of.end()) {

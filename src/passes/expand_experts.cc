@@ -29,8 +29,7 @@ class ExpertExpander {
   explicit ExpertExpander(PassContext& context) : context_(context), graph_(context.graph), builder_(graph_) {}
 
   Status run() {
-    std::vector<Node> nodes = std::move(graph_.nodes);
-    graph_.nodes.clear();
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     ReasonList refused;
     for (Node& n : nodes) {
       if (n.is("MoE", "com.microsoft") || n.is("QMoE", "com.microsoft"))

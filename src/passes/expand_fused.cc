@@ -24,8 +24,7 @@ class Expander {
   Status run() {
     SITU_RETURN_IF_ERROR(check_key_lengths(context_));
     users_ = graph_.users();
-    std::vector<Node> nodes = std::move(graph_.nodes);
-    graph_.nodes.clear();
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     ReasonList refused;
     for (Node& n : nodes) {
       builder_.start(n);

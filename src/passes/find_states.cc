@@ -185,6 +185,22 @@ bool configures_states(const InputNames& names) {
 
 }  // namespace
 
+// Rows of output `out` that SetRows writes along `axis` of a state.
+static ValueId set_rows(Graph& graph, ValueId out, int axis) {
+  Node n;
+  n.name = graph.values[out].name;
+  n.op = "SetRows";
+  n.domain = "situ";
+  n.opset = 1;
+  n.in = {out};
+  n.set_int("axis", axis);
+  const ValueId rows = graph.add_value(n.name, graph.values[out].info.type);
+  graph.values[rows].info = graph.values[out].info;
+  n.out = {rows};
+  graph.add_node(std::move(n));
+  return rows;
+}
+
 // An encoder's outputs are rows of sources: written where they will be read.
 static Status write_sources(PassContext& context) {
   Graph& graph = context.graph;
@@ -198,19 +214,9 @@ static Status write_sources(PassContext& context) {
         context.binding.states.push_back({kNoValue, out, StateRule::kSource, s.axis, s.name});
         continue;
       }
-      Node n;
-      n.name = s.output;
-      n.op = "SetRows";
-      n.domain = "situ";
-      n.opset = 1;
-      n.in = {out};
-      n.set_int("axis", s.axis);
-      const ValueId rows = graph.add_value(s.output + "/rows", graph.values[out].info.type);
-      graph.values[rows].info = graph.values[out].info;
-      n.out = {rows};
-      graph.add_node(std::move(n));
-      out = rows;
-      context.binding.states.push_back({kNoValue, rows, StateRule::kSource, s.axis, s.name});
+      out = set_rows(graph, out, s.axis);
+      graph.values[out].name += "/rows";
+      context.binding.states.push_back({kNoValue, out, StateRule::kSource, s.axis, s.name});
     }
   SITU_RETURN_IF_ERROR(resolve_ops(graph));
   return graph.sort();
@@ -233,19 +239,8 @@ static Status start_states(PassContext& context) {
       context.binding.states.push_back({kNoValue, out, StateRule::kAppend, axis, name});
       continue;
     }
-    Node n;
-    n.name = graph.values[out].name;
-    n.op = "SetRows";
-    n.domain = "situ";
-    n.opset = 1;
-    n.in = {out};
-    n.set_int("axis", axis);
-    const ValueId rows = graph.add_value(graph.values[out].name, graph.values[out].info.type);
-    graph.values[rows].info = graph.values[out].info;
-    n.out = {rows};
-    graph.add_node(std::move(n));
-    out = rows;
-    context.binding.states.push_back({kNoValue, rows, StateRule::kAppend, axis, name});
+    out = set_rows(graph, out, axis);
+    context.binding.states.push_back({kNoValue, out, StateRule::kAppend, axis, name});
   }
   SITU_RETURN_IF_ERROR(resolve_ops(graph));
   return graph.sort();

@@ -360,8 +360,7 @@ class Finder {
   Status rewrite() {
     std::vector<std::pair<ValueId, ValueId>> replaced;
     Builder builder(graph_);
-    std::vector<Node> nodes = std::move(graph_.nodes);
-    graph_.nodes.clear();
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     for (const auto& [v, number] : answers_) {
       builder.start(Node{});
       const Result<ValueId> by = by_whole_length(v, number, builder);

@@ -19,8 +19,7 @@ class Floats {
 
   int run() {
     find_rounded();
-    std::vector<Node> nodes = std::move(graph_.nodes);
-    graph_.nodes.clear();
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     for (Node& n : nodes) rewrite(std::move(n));
     graph_.rebuild_links();
     return count_;

@@ -29,8 +29,7 @@ class IntegerFuser {
     }
     if (found.empty()) return Status::ok();
     Builder builder(graph_);
-    std::vector<Node> nodes = std::move(graph_.nodes);
-    graph_.nodes.clear();
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     std::map<ValueId, ValueId> rounded;  // x: its rows
     for (size_t i = 0; i < nodes.size(); ++i) {
       const auto it = found.find(static_cast<int>(i));

@@ -108,8 +108,7 @@ Status FusedMasks::check() {
   }
   if (hiding.empty()) return Status::ok();
   Builder builder(graph_);
-  std::vector<Node> nodes = std::move(graph_.nodes);
-  graph_.nodes.clear();
+  std::vector<Node> nodes = std::exchange(graph_.nodes, {});
   for (Node& n : nodes) {
     const auto left = std::find_if(hiding.begin(), hiding.end(),
                                    [&](const Left* l) { return !n.out.empty() && n.out[0] == l->attended; });

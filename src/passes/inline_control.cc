@@ -192,8 +192,7 @@ Status inline_first(PassContext& context, std::vector<Both>* both) {
   }
   Builder builder(graph);
   std::vector<std::pair<ValueId, ValueId>> replaced;
-  std::vector<Node> nodes = std::move(graph.nodes);
-  graph.nodes.clear();
+  std::vector<Node> nodes = std::exchange(graph.nodes, {});
   bool done = false;
   for (Node& n : nodes) {
     if (done || !n.is("If")) {

@@ -112,8 +112,7 @@ Status join_parts(PassContext& context) {
     if (std::optional<Joined> j = joined_at(graph, graph.nodes[i], users)) joined[i] = std::move(*j);
   if (joined.empty()) return Status::ok();
   Builder builder(graph);
-  std::vector<Node> nodes = std::move(graph.nodes);
-  graph.nodes.clear();
+  std::vector<Node> nodes = std::exchange(graph.nodes, {});
   for (size_t i = 0; i < nodes.size(); ++i) {
     if (const auto at = joined.find(i); at != joined.end())
       emit(graph, builder, nodes[i], at->second);

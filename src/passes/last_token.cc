@@ -78,8 +78,7 @@ Status last_token(PassContext& context) {
       v = n.in[token_wise_operand(graph, n)];
     }
   }
-  std::vector<Node> nodes = std::move(graph.nodes);
-  graph.nodes.clear();
+  std::vector<Node> nodes = std::exchange(graph.nodes, {});
   Builder builder(graph);
   const int producer = graph.values[cut].producer;
   ValueId row = kNoValue;

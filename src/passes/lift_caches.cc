@@ -592,8 +592,7 @@ class CacheLifter {
       Shape& rows = graph_.values[c.past].info.shape;
       rows[static_cast<size_t>(c.past_axis)] = past();
     }
-    std::vector<Node> nodes = std::move(graph_.nodes);
-    graph_.nodes.clear();
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     std::map<std::pair<ValueId, int>, ValueId> cuts;
     std::map<int64_t, ValueId> windows, added;
     for (size_t i = 0; i < nodes.size(); ++i) {

@@ -12,6 +12,7 @@ std::string state_suffix(const std::string& name) {
   for (const std::string side : {"input.", "output."})
     for (const char* const kept : {"cache", "past", "state"})
       if (name.starts_with(side + kept)) return name.substr(side.size());
+  if (name.starts_with("cache.")) return name;  // of a first call, which has no other side
   for (const char* prefix : {"past_key_values", "present_key_values", "past_", "present_", "past", "present"})
     if (name.rfind(prefix, 0) == 0) return name.substr(std::string(prefix).size());
   return "";

@@ -40,8 +40,7 @@ class Narrower {
       inward_[concat] = *inward;
     }
     if (concats_.empty()) return Status::ok();
-    nodes_ = std::move(graph_.nodes);
-    graph_.nodes.clear();
+    nodes_ = std::exchange(graph_.nodes, {});
     for (const auto& [index, state] : concats_) retype_past(nodes_[index], *state, inward_[index]);
     for (size_t i = 0; i < nodes_.size(); ++i) {
       const auto it = concats_.find(static_cast<int>(i));

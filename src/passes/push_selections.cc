@@ -159,8 +159,7 @@ class Pusher {
 
   Status split(const std::map<int, std::vector<std::pair<int, Selection>>>& splits) {
     Builder builder(graph_);
-    std::vector<Node> nodes = std::move(graph_.nodes);
-    graph_.nodes.clear();
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     std::vector<char> replaced(nodes.size(), 0);
     for (const auto& [index, parts] : splits)
       for (const auto& [u, part] : parts) replaced[u] = 1;

@@ -35,6 +35,12 @@ struct Match : ScoreForm {
   std::string softmax;
 };
 
+Tensor row_of(const std::vector<float>& numbers) {
+  const Tensor t = Tensor::allocate(DType::kF32, {static_cast<int64_t>(numbers.size())});
+  for (size_t i = 0; i < numbers.size(); ++i) t.view().as<float>()[i] = numbers[i];
+  return t;
+}
+
 class Recogniser {
  public:
   explicit Recogniser(PassContext& context)
@@ -83,6 +89,7 @@ class Recogniser {
     if (!layout(scores.in[0], false, &m->q)) return *why = "Q has an unknown layout", false;
     if (!layout(scores.in[1], true, &m->k)) return *why = "K has an unknown layout", false;
     if (!layout(mix.in[1], false, &m->v)) return *why = "V has an unknown layout", false;
+    m->matmul_out = m->sink.present() ? pv : take_gate(input, pv, &m->sink);
     m->keys = read_digits(&m->k);
     m->values = read_digits(&m->v);
     if (m->k.heads != m->v.heads || m->q.heads % m->k.heads != 0 || m->q.size != m->k.size || m->v.scale != 1)
@@ -98,7 +105,6 @@ class Recogniser {
     // What is added to all scores of a row, as by zero points, Softmax does not see, nor do probabilities of 1 in all.
     if ((m->keys.zeros.present() || m->values.zeros.present()) && (m->softcap != 0 || m->sink.present()))
       return *why = "zero points of keys or values, and a softcap or sinks", false;
-    m->matmul_out = pv;
     return true;
   }
 
@@ -127,14 +133,12 @@ class Recogniser {
     const bool by_head = count > 1 && at == l->head_axis && count == l->heads,
                by_channel = count > 1 && at == l->size_axis && count == l->size;
     if (count != 1 && !by_head && !by_channel) return {};
-    const auto as_floats = [&](const std::vector<double>& numbers) {
-      const Tensor t = Tensor::allocate(DType::kF32, {by_head ? count : 1, by_channel ? count : 1});
-      for (size_t i = 0; i < numbers.size(); ++i) t.view().as<float>()[i] = static_cast<float>(numbers[i]);
-      return t;
+    const auto as_floats = [&](const Tensor& numbers) {
+      return row_of(floats(numbers)).reshaped({by_head ? count : 1, by_channel ? count : 1});
     };
     const ScaleOf scale_of = by_head ? ScaleOf::kHead : by_channel ? ScaleOf::kChannel : ScaleOf::kTensor;
-    StoredRows rows{{l->size, 8, scale_of}, as_floats(scale.to_f64())};
-    if (uneven) rows.zeros = as_floats(zeros);
+    StoredRows rows{{l->size, 8, scale_of}, as_floats(scale)};
+    if (uneven) rows.zeros = as_floats(zero);
     l->source = n->in[0];
     return rows;
   }
@@ -150,12 +154,8 @@ class Recogniser {
     if (const int64_t axis = concat->attr_int("axis", 0); axis != -1 && axis != last) return;
     const Node& cut = graph_.nodes[static_cast<size_t>(users_[softmax.out[0]][0].first)];
     for (const size_t at : {0u, 1u}) {  // of the column
-      const Node* expand = graph_.producer(concat->in[at]);
-      const Tensor column = graph_.values[expand && expand->is("Expand") ? expand->in[0] : concat->in[at]].constant;
-      if (!column.present() || column.type() != DType::kF32 || column.rank() < 3 ||
-          column.dims()[static_cast<size_t>(column.rank()) - 3] != column.count() ||
-          !(shape(concat->in[at]).back() == Dim(1)))
-        continue;
+      const Tensor column = by_head(concat->in[at], 3);
+      if (!column.present() || !(shape(concat->in[at]).back() == Dim(1))) continue;
       for (size_t o = 0; o < cut.out.size(); ++o) {
         const ValueId keys = concat->in[1 - at];
         const std::optional<AxisPart> part =
@@ -165,10 +165,46 @@ class Recogniser {
           continue;
         *input = keys;
         *probabilities = cut.out[o];
-        *sink = column.reshaped({column.count()});
+        *sink = column;
         return;
       }
     }
+  }
+
+  // The numbers of a constant that has one for each head, along the axis that is `from_end` before the end; or absent.
+  Tensor by_head(ValueId v, size_t from_end) const {
+    for (const Node* n = graph_.producer(v); n && (n->is("Expand") || float_cast(graph_, *n)); n = graph_.producer(v))
+      v = n->in[0];
+    const Tensor& t = graph_.values[v].constant;
+    const size_t rank = t.present() && dtype_is_float(t.type()) ? t.dims().size() : 0;
+    return rank >= from_end && t.dims()[rank - from_end] == t.count() ? row_of(floats(t)) : Tensor();
+  }
+
+  // softmax(scores) V * sigmoid(logsumexp(scores) - sink): as with a column of sinks. Returns the node that is
+  // replaced; `pv`, where there is no such factor.
+  int take_gate(ValueId scores, int pv, Tensor* sink) const {
+    const ValueId y = graph_.nodes[static_cast<size_t>(pv)].out[0];
+    if (users_[y].size() != 1 || graph_.is_output(y)) return pv;
+    const auto [mul, operand] = users_[y][0];
+    const Node& product = graph_.nodes[static_cast<size_t>(mul)];
+    if (!product.is("Mul") || !(shape(product.out[0]) == shape(y))) return pv;
+    const ValueId factor = product.in[static_cast<size_t>(1 - operand)];
+    const Node* n = graph_.producer(factor, "Unsqueeze");
+    n = graph_.producer(n ? n->in[0] : factor, "Sigmoid");
+    const Node* less = n ? graph_.producer(n->in[0], "Sub") : nullptr;
+    const Node* sum = less ? graph_.producer(less->in[0], "ReduceLogSumExp") : nullptr;
+    if (!sum || sum->in[0] != scores) return pv;
+    Shape rows = shape(scores);
+    rows.back() = Dim(1);
+    const std::vector<int64_t> axes = sum->has_input(1) && graph_.values[sum->in[1]].constant.present()
+                                          ? graph_.values[sum->in[1]].constant.to_i64()
+                                          : sum->attr_ints("axes");
+    const int64_t last = static_cast<int64_t>(rows.size()) - 1;
+    const Tensor column = by_head(less->in[1], shape(less->out[0]).size() == rows.size() ? 3 : 2);
+    if (axes.size() != 1 || (axes[0] != -1 && axes[0] != last) || !(shape(factor) == rows) || !column.present())
+      return pv;
+    *sink = column;
+    return mul;
   }
 
   // MatMul broadcasts K (or V) along axes where it has extent 1: these must be the inner ones of those that make up the
@@ -441,8 +477,7 @@ class Recogniser {
 
   Status rewrite(const std::map<int, Match>& found) {
     Builder builder(graph_);
-    std::vector<Node> nodes = std::move(graph_.nodes);
-    graph_.nodes.clear();
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     for (size_t n = 0; n < nodes.size(); ++n) {
       auto it = found.find(static_cast<int>(n));
       if (it == found.end()) {
@@ -455,11 +490,7 @@ class Recogniser {
       const DType made = graph_.values[m.q.source].info.type;
       q = scale_rows(graph_, builder, q, m.keys, m.q.heads, made);
       ValueId slopes = kNoValue;
-      if (!m.mask.slopes.empty()) {
-        Tensor t = Tensor::allocate(DType::kF32, {static_cast<int64_t>(m.mask.slopes.size())});
-        for (size_t i = 0; i < m.mask.slopes.size(); ++i) t.view().as<float>()[i] = m.mask.slopes[i];
-        slopes = graph_.add_constant(nodes[n].name + "/slopes", t);
-      }
+      if (!m.mask.slopes.empty()) slopes = graph_.add_constant(nodes[n].name + "/slopes", row_of(m.mask.slopes));
       const ValueId sink = m.sink.present() ? graph_.add_constant(nodes[n].name + "/sink", m.sink) : kNoValue;
       const ValueId result = nodes[n].out[0];
       const ValueId distance = m.distance ? scores_.distances().constant(graph_, *m.distance) : kNoValue;
@@ -517,8 +548,7 @@ class Recogniser {
     }
     if (found.empty()) return Status::ok();
     Builder builder(graph_);
-    std::vector<Node> nodes = std::move(graph_.nodes);
-    graph_.nodes.clear();
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     for (size_t n = 0; n < nodes.size(); ++n) {
       auto it = found.find(static_cast<int>(n));
       if (it != found.end()) {
@@ -602,9 +632,7 @@ class Recogniser {
       if (form.window > 0) n.set_int("window", form.window);
       if (!form.slopes.empty()) {
         if (n.has_input(4)) return Status::error(n.label() + ": two sets of ALiBi slopes");
-        Tensor t = Tensor::allocate(DType::kF32, {heads});
-        for (int64_t h = 0; h < heads; ++h) t.view().as<float>()[h] = form.slopes[static_cast<size_t>(h)];
-        n.in[4] = graph_.add_constant(n.name + "/slopes", t);
+        n.in[4] = graph_.add_constant(n.name + "/slopes", row_of(form.slopes));
       }
       context_.note("mask", n.name,
                     std::string(form.causal ? "causal" : "all") +

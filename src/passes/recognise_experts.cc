@@ -54,8 +54,7 @@ class LoopFinder {
       else if (why_.empty())
         why_ = reason_;
     }
-    std::vector<Node> nodes = std::move(graph_.nodes);
-    graph_.nodes.clear();
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     for (Node& n : nodes) builder_.keep(std::move(n));
     for (const auto& [from, to] : replaced) replace(from, to);
     SITU_RETURN_IF_ERROR(builder_.finish());

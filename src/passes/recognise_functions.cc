@@ -389,8 +389,7 @@ class Recogniser {
       };
     }
     Builder builder(graph_);
-    std::vector<Node> nodes = std::move(graph_.nodes);
-    graph_.nodes.clear();
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     for (size_t n = 0; n < nodes.size(); ++n) {
       if (emit[n]) {
         builder.start(nodes[n]);

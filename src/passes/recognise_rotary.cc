@@ -503,8 +503,7 @@ class Recogniser {
 
   Status rewrite(const std::map<int, Match>& found) {
     Builder builder(graph_);
-    std::vector<Node> nodes = std::move(graph_.nodes);
-    graph_.nodes.clear();
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     for (size_t n = 0; n < nodes.size(); ++n) {
       auto it = found.find(static_cast<int>(n));
       if (it == found.end()) {

@@ -4,11 +4,13 @@
 //   numbers) Concat(k, Expand(Rotary(x)))            ->  Concat(k, Rotary(Expand(x))): a part that all heads share and
 //   a cache has for each of
 //                                               them (multi-head latent attention) is computed where each head has it
+//   Rotary(x, Concat(cos [S, C], ..), Concat(sin, ..), 0 .. S - 1)  ->  Rotary(x, cos, sin)
 #include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "passes/index_form.h"
 #include "passes/part.h"
 #include "passes/pass.h"
 
@@ -114,10 +116,32 @@ void rotate_for_each_head(Graph& graph) {
   }
 }
 
+// Tables that hold the rows of the new tokens in front of others, which are not read.
+void read_new_rows(PassContext& context) {
+  Graph& graph = context.graph;
+  const Prober prober(graph, context.binding, context.evaluator);
+  IndexForms forms(graph, context.binding, prober, context.evaluator, 0, 0);
+  const auto shape = [&](ValueId v) -> const Shape& { return graph.values[v].info.shape; };
+  for (Node& n : graph.nodes) {
+    if (!n.is("Rotary", "situ") || !n.has_input(3) || shape(n.in[3]).size() != 2 || shape(n.in[3])[0] != Dim(1))
+      continue;
+    const Dim tokens = shape(n.in[3])[1];
+    const std::optional<IndexForm> row = forms.find(n.in[3]);
+    if (!row || row->has_table() || row->offset != Dim(0) || (row->steps[1] != 1 && tokens != Dim(1))) continue;
+    std::vector<ValueId> in{n.in[0]};
+    for (const size_t i : {1, 2})
+      if (const Node* all = graph.producer(n.in[i], "Concat");
+          all && all->attr_int("axis", 0) == 0 && shape(all->in[0])[0] == tokens)
+        in.push_back(all->in[0]);
+    if (in.size() == 3) n.in = std::move(in);
+  }
+}
+
 }  // namespace
 
 Status simplify_rotary(PassContext& context) {
   Graph& graph = context.graph;
+  read_new_rows(context);
   take_whole_rows(graph);
   read_pairs(graph);
   rotate_for_each_head(graph);

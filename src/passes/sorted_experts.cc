@@ -50,8 +50,7 @@ class Ungrouper {
     std::vector<std::optional<Groups>> found;
     for (const Node& n : graph_.nodes) found.push_back(groups_of(n));
     if (std::none_of(found.begin(), found.end(), [](const auto& g) { return g.has_value(); })) return Status::ok();
-    std::vector<Node> nodes = std::move(graph_.nodes);
-    graph_.nodes.clear();
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     for (size_t i = 0; i < nodes.size(); ++i)
       if (found[i])
         rewrite(nodes[i], *found[i]);
@@ -394,8 +393,7 @@ class Unsorter {
       return v;
     };
     const ValueId numbers = sort_.in[0];
-    std::vector<Node> nodes = std::move(graph_.nodes);
-    graph_.nodes.clear();
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     for (Node& n : nodes) {
       for (ValueId& v : n.in) v = now(v);
       if (n.out.empty() || !repeated.count(n.out[0])) {

@@ -117,8 +117,7 @@ Result<bool> inline_decided(Graph& graph, const std::map<int, Dim>& extents, Eva
   const Node chosen = graph.nodes[found];
   const Result<Branches> branches = branches_of(chosen);
   if (!branches.is_ok()) return branches.status();
-  std::vector<Node> nodes = std::move(graph.nodes);
-  graph.nodes.clear();
+  std::vector<Node> nodes = std::exchange(graph.nodes, {});
   Builder builder(graph);
   std::vector<ValueId> outs;
   for (size_t i = 0; i < nodes.size(); ++i) {

@@ -181,8 +181,7 @@ Status split_axes(PassContext& context) {
     if (const std::optional<Split> split = splitter.find(graph.nodes[i])) splits[i] = *split;
   if (splits.empty()) return Status::ok();
   Builder builder(graph);
-  std::vector<Node> nodes = std::move(graph.nodes);
-  graph.nodes.clear();
+  std::vector<Node> nodes = std::exchange(graph.nodes, {});
   for (size_t i = 0; i < nodes.size(); ++i) {
     const auto at = splits.find(i);
     if (at == splits.end()) {

@@ -59,8 +59,7 @@ class Storer {
     }
     if (concats.empty()) return Status::ok();
     Builder builder(graph_);
-    std::vector<Node> nodes = std::move(graph_.nodes);
-    graph_.nodes.clear();
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     for (size_t i = 0; i < nodes.size(); ++i) {
       const auto it = concats.find(static_cast<int>(i));
       if (it != concats.end()) {
@@ -101,8 +100,7 @@ class Storer {
           found[static_cast<int>(i)].push_back(o);
     if (found.empty()) return Status::ok();
     Builder builder(graph_);
-    std::vector<Node> nodes = std::move(graph_.nodes);
-    graph_.nodes.clear();
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     for (size_t i = 0; i < nodes.size(); ++i) {
       builder.start(nodes[i]);
       if (const auto it = found.find(static_cast<int>(i)); it != found.end())
@@ -190,8 +188,7 @@ Status write_sources(PassContext& context) {
     }
   if (found.empty()) return Status::ok();
   Builder builder(graph);
-  std::vector<Node> nodes = std::move(graph.nodes);
-  graph.nodes.clear();
+  std::vector<Node> nodes = std::exchange(graph.nodes, {});
   for (size_t i = 0; i < nodes.size(); ++i) {
     builder.start(nodes[i]);
     if (const auto it = found.find(static_cast<int>(i)); it != found.end())

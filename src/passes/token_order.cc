@@ -502,7 +502,8 @@ class Order {
     if (!n.def) return true;
     if (n.is("DequantizeLinear") || n.is("QuantizeLinear"))
       return !shape(n.in[1]).empty() && shape_count(shape(n.in[1])) != Dim(1);
-    if (n.is("Concat")) return !is_state(n.out[0]) && many(y[static_cast<size_t>(axis_of(n, y, 0))]);
+    if (n.is("Concat") || n.is("SetRows", "situ"))
+      return !is_state(n.out[0]) && many(y[static_cast<size_t>(axis_of(n, y, 0))]);
     // Of all tokens the last is left, for the logits, or the axis is not touched.
     if (n.is("Slice") || n.is("Split") || n.is("Tile")) return walks_back(graph_, n) || keeps_others(n);
     if (n.op.rfind("Gather", 0) == 0) {

@@ -56,8 +56,7 @@ class Widener {
         weights_.insert(static_cast<ValueId>(v));
     for (const StatePair& s : context_.binding.states)
       if (s.present != kNoValue && half(type(s.present)) && !context_.float_activations) states_[s.present] = &s;
-    std::vector<Node> nodes = std::move(graph_.nodes);
-    graph_.nodes.clear();
+    std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     for (Node& n : nodes) rewrite(std::move(n));
     SITU_RETURN_IF_ERROR(builder_.finish());
     graph_.remove_dead_nodes();

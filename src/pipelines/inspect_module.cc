@@ -47,7 +47,8 @@ OrderedJson program_json(const ProgramFacts& p, const std::string& graph, Ordere
 OrderedJson programs_json(const Model::Impl& m) {
   const InPlaceEngine& e = *m.in_place;
   const Module& module = e.module().module;
-  const std::string decoder = stem(m.folder.model_file.string());
+  const std::string decoder = stem(m.folder.model_file.string()),
+                    first = stem((m.folder.first_file.empty() ? m.folder.model_file : m.folder.first_file).string());
   const auto flag = [&](bool first) {
     OrderedJson values = OrderedJson::object();
     if (!module.flag.empty()) values[module.flag] = first ? "first" : "cached";
@@ -59,13 +60,11 @@ OrderedJson programs_json(const Model::Impl& m) {
   token["S"] = 1;
   const bool crosses = std::any_of(module.sources.begin(), module.sources.end(),
                                    [&](const SourceRows& s) { return s.input != module.hidden; });
-  const std::string writer =
-      stem(m.folder.encoder_file.string()) +
-      (crosses ? " + " + stem((m.folder.first_file.empty() ? m.folder.model_file : m.folder.first_file).string()) : "");
+  const std::string writer = stem(m.folder.encoder_file.string()) + (crosses ? " + " + first : "");
   OrderedJson list = OrderedJson::array();
   for (const ProgramFacts& p : programs_of(e))
     list.push_back(p.name == "encode"   ? program_json(p, writer, encode)
-                   : p.name == "prompt" ? program_json(p, decoder, prompt)
+                   : p.name == "prompt" ? program_json(p, e.module().first_only ? first : decoder, prompt)
                    : p.name == "token"  ? program_json(p, decoder, token)
                    : p.name == "lookup" ? program_json(p, stem(m.folder.lookup_file.string()), OrderedJson::object())
                    : p.name == "behind" ? program_json(p, decoder, OrderedJson::object())

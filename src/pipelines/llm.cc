@@ -207,6 +207,9 @@ class FileImport {
 
   Status run() {
     import(m_.folder.model_file, &m_.files.decoder_name, &m_.files.decoder);
+    // A decoder of any number of tokens needs no first call beside it.
+    if (m_.folder.first_is_optional() && !fixed_tokens(m_.files.decoder.graph, m_.folder.names))
+      m_.folder.first_file.clear();
     for (const auto& [file, model, name] :
          {std::tuple{&m_.folder.encoder_file, &m_.files.encoder, &m_.files.encoder_name},
           {&m_.folder.first_file, &m_.files.first, &m_.files.first_name},
@@ -416,17 +419,14 @@ Result<Model> Model::load(const std::string& path, const LoadOptions& options, c
   return load_model(path, options, {}, &runtime);
 }
 
-Result<Model> load_model(const std::string& path, const LoadOptions& options, const LoadPurpose& purpose,
-                         const Runtime* given) {
-  const Result<Runtime> runtime = given ? Result<Runtime>(*given) : Runtime::shared(options.threads);
-  if (!runtime.is_ok()) return runtime.status().with_context(path);
+// `path`: of errors.
+static Result<Model> load_folder(const std::string& path, const ModelFolder& folder, const LoadOptions& options,
+                                 const LoadPurpose& purpose, const Runtime& runtime) {
   const Clock::time_point start = Clock::now();
   auto impl = std::make_shared<Model::Impl>();
   impl->purpose = purpose;
-  impl->runtime = *runtime;
-  Result<ModelFolder> folder = open_model_folder(path, options.variants);
-  if (!folder.is_ok()) return folder.status().or_code(Code::kBadFile).or_reason(Reason::Kind::kFile);
-  impl->folder = std::move(*folder);
+  impl->runtime = runtime;
+  impl->folder = folder;
   impl->file = impl->folder.model_file.string();
   impl->where = impl->folder.folder.string();
   if (const char* error = select_isa_error(); error && *error) return Status::error(Code::kInvalidArgument, error);
@@ -474,7 +474,7 @@ Result<Model> load_model(const std::string& path, const LoadOptions& options, co
     small.window = options.window;
     small.sink = options.sink;
     small.pack_cache = options.pack_cache;
-    Result<Model> draft = load_model(options.draft, small, {}, &*runtime);
+    Result<Model> draft = load_model(options.draft, small, {}, &runtime);
     if (!draft.is_ok()) return draft.status().with_context("the draft");
     SITU_RETURN_IF_ERROR(check_draft(*impl, impl_of(*draft)).or_code(Code::kInvalidArgument));
     impl->draft_model = std::make_unique<Model>(std::move(*draft));
@@ -483,6 +483,20 @@ Result<Model> load_model(const std::string& path, const LoadOptions& options, co
   Internals::of(*impl->runtime).scheduler.add(*impl);
   impl->load_ms = ms_since(start);
   return Internals::model(std::move(impl));
+}
+
+Result<Model> load_model(const std::string& path, const LoadOptions& options, const LoadPurpose& purpose,
+                         const Runtime* given) {
+  const Result<Runtime> runtime = given ? Result<Runtime>(*given) : Runtime::shared(options.threads);
+  if (!runtime.is_ok()) return runtime.status().with_context(path);
+  Result<ModelFolder> folder = open_model_folder(path, options.variants);
+  if (!folder.is_ok()) return folder.status().or_code(Code::kBadFile).or_reason(Reason::Kind::kFile);
+  Result<Model> both = load_folder(path, *folder, options, purpose, *runtime);
+  if (both.is_ok() || !folder->first_is_optional()) return both;
+  const std::string first = std::exchange(folder->first_file, {}).filename().string();
+  folder->notes.push_back(first + " is not used, and " + folder->model_file.filename().string() +
+                          " takes prompts: " + both.status().message());
+  return load_folder(path, *folder, options, purpose, *runtime);
 }
 
 Result<Session> Model::new_session() const {

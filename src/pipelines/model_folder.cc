@@ -302,10 +302,12 @@ Status find_model_file(const GraphFiles& files, ModelFolder* m) {
   for (const char* name : {"model", "decoder_model_merged", "decoder_with_past_model"})
     if (files.has(name)) return put(files, name, &m->model_file);
   if (files.all().size() == 1) return put(files, files.all().begin()->first.c_str(), &m->model_file);
-  // As transformers' own exporter writes a decoder: a first call without a cache, and one with a cache, which does
-  // both. Of a model with media they stand beside the parts that text does without.
-  if (files.has("decode") && ((files.all().size() == 2 && files.has("prefill")) || parts_of_export(files, m->folder)))
+  // As transformers' own exporter writes a decoder: a first call without a cache, and one with a cache, often of one
+  // token. Of a model with media they stand beside the parts that text does without.
+  if (files.has("decode") && ((files.all().size() == 2 && files.has("prefill")) || parts_of_export(files, m->folder))) {
+    if (files.has("prefill")) SITU_RETURN_IF_ERROR(put(files, "prefill", &m->first_file));
     return put(files, "decode", &m->model_file);
+  }
   std::string names;
   for (const auto& [graph, variants] : files.all())
     for (const auto& [variant, paths] : variants)

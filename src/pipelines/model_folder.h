@@ -44,6 +44,9 @@ struct ModelFolder {
   std::vector<int64_t> eos_ids;
   GenerationConfig generation;
   std::vector<std::string> notes = {};  // what the files say and is not so: part of Generation::notes
+
+  // A decoder alone takes prompts too, be it token by token.
+  bool first_is_optional() const { return !first_file.empty() && encoder_file.empty(); }
 };
 
 // `variants`: which precision of the graphs to run, where a folder has several (graph_files.h). `path`: a folder in

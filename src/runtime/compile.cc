@@ -224,9 +224,8 @@ Result<Compiled> compile(const Graph& imported, const EngineOptions& options, Pa
   return compiled.is_ok() ? std::move(compiled) : failed();
 }
 
-// The input of token ids, where it declares how many a step has.
-static const Value* fixed_tokens(const Graph& graph, const EngineOptions& options) {
-  const std::string name = options.names.input_ids.empty() ? "input_ids" : options.names.input_ids;
+const Value* fixed_tokens(const Graph& graph, const InputNames& names) {
+  const std::string name = names.input_ids.empty() ? "input_ids" : names.input_ids;
   for (const ValueId v : graph.inputs)
     if (const Value& ids = graph.values[v];
         ids.name == name && ids.info.shape.size() == 2 && ids.info.shape[1].is_const())
@@ -235,7 +234,7 @@ static const Value* fixed_tokens(const Graph& graph, const EngineOptions& option
 }
 
 Status with_fixed_tokens(const Graph& graph, const EngineOptions& options, const Status& problem) {
-  const Value* ids = fixed_tokens(graph, options);
+  const Value* ids = fixed_tokens(graph, options.names);
   if (!ids) return problem;
   const std::string count = ids->info.shape[1].str();
   return Status::error("input '" + ids->name + "' " + shape_str(ids->info.shape, &graph.symbol_names()) +
@@ -347,7 +346,8 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
   if (module.first) {
     SITU_TAKE(says, compare_first_call(module, options, evaluator));
     if (says == FirstCall::kOther) return not_of_one_decoder(files);
-    as_first = says == FirstCall::kSame;
+    // Steps that the file declares for one token alone are taken for no others.
+    as_first = says == FirstCall::kSame && fixed_tokens(module.decode, options.names) == nullptr;
   }
   Result<Compiled> any = Status::error("the cached branch holds for single tokens only");
   if (as_first) any = compile(module.decode, options, packs, use(Phase::kAny));
@@ -361,7 +361,7 @@ Result<CompiledModule> compile_module(const ModelFiles& files, const EngineOptio
   } else {
     Result<Compiled> decode = compile(module.decode, options, packs, use(Phase::kDecode));
     // Of the first, the others only fail in its wake; but steps of one token are all that some exports are meant for.
-    const Value* ids = fixed_tokens(module.decode, options);
+    const Value* ids = fixed_tokens(module.decode, options.names);
     const bool alone =
         !decode.is_ok() && ids && ids->info.shape[1] == Dim(1) && !has_fixed_window(module.decode, options.names);
     const Status wrong = as_first && !any.is_ok()

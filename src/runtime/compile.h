@@ -121,6 +121,8 @@ struct CompiledModule {
 };
 // Whether a graph that holds for single tokens only takes prompts token by token: a recurrence.
 bool steps_by_token(const Binding& decode);
+// The input of token ids, where it declares how many a step has; null: any number.
+const Value* fixed_tokens(const Graph& graph, const InputNames& names);
 // Whether `imported`, which became `compiled`, declares steps of one token: what it computes of more may be other
 // things. A fixed window of one token is shown to be right for any number of them.
 bool declares_one_token(const Graph& imported, const InputNames& names, const Compiled& compiled);

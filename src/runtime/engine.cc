@@ -124,7 +124,7 @@ Result<std::unique_ptr<InPlaceEngine>> InPlaceEngine::make(const ModelFiles& fil
     slots = e->count_slots(options, capacity);
     // Scores and masks that are computed grow with chunk times context, and a window keeps chunks beside it: shorter
     // ones need less, and so do fewer rows of logits.
-    const bool fits = e->prefill_plan_.arena_bytes <= kMaxArenaBytes && (whole || slots.is_ok());
+    const bool fits = e->prefill_plan_.arena_bytes <= kMaxArenaBytes && (!prompt.order.mixing.empty() || slots.is_ok());
     if (fits || (e->chunk_ == 1 && e->batch_ <= kFewSequences)) break;
     if (e->batch_ > kFewSequences && (options.memory > 0 || e->chunk_ == 1))
       e->batch_ = std::max(kFewSequences, e->batch_ / 2);
