@@ -18,8 +18,9 @@ namespace situ {
 class AnswerReader {
  public:
   // `tools`: of the request; without any, calls are text. `in_reasoning`: the prompt has opened the reasoning
-  // (ReasoningForm::open_in). The text must have the marks of the form, also those that are special tokens.
-  AnswerReader(Form form, std::vector<Tool> tools, bool in_reasoning);
+  // (ReasoningForm::open_in). `calls_first`: a text has no calls behind it (call_grammar's `rule`). The text must have
+  // the marks of the form, also those that are special tokens.
+  AnswerReader(Form form, std::vector<Tool> tools, bool in_reasoning, bool calls_first = false);
   ~AnswerReader();
   AnswerReader(AnswerReader&&) noexcept;
 

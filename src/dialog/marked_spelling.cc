@@ -13,7 +13,7 @@ using Match = MarkMatch::Kind;
 
 class MarkedSpelling : public AnswerReader::Spelling {
  public:
-  MarkedSpelling(Form form, std::vector<Tool> tools, bool in_reasoning);
+  MarkedSpelling(Form form, std::vector<Tool> tools, bool in_reasoning, bool calls_first);
   void read(std::string& text, bool last) override;
   bool in_call() const override { return broken_ || (call_ && call_->begun()); }
   bool in_reasoning() const override { return stage_ == Stage::kReasoning; }
@@ -47,6 +47,7 @@ class MarkedSpelling : public AnswerReader::Spelling {
 
   const Form form_;
   const std::vector<Tool> tools_;
+  const bool calls_first_;  // a call stands at the beginning of the answer, or there is none
   std::string open_, call_open_, call_close_, between_, close_, reasoning_open_, reasoning_close_;
   std::vector<std::string> begins_;  // the marks of which one begins a call; none: what begins an answer may
   Stage stage_ = Stage::kStart;
@@ -59,13 +60,13 @@ class MarkedSpelling : public AnswerReader::Spelling {
   std::unique_ptr<CallReader> call_;
 };
 
-MarkedSpelling::MarkedSpelling(Form form, std::vector<Tool> tools, bool in_reasoning)
-    : form_(std::move(form)), tools_(std::move(tools)) {
+MarkedSpelling::MarkedSpelling(Form form, std::vector<Tool> tools, bool in_reasoning, bool calls_first)
+    : form_(std::move(form)), tools_(std::move(tools)), calls_first_(calls_first || form_.calls.bare()) {
   const CallForm& calls = form_.calls;
   open_ = trimmed(calls.open), call_open_ = trimmed(calls.call_open), call_close_ = trimmed(calls.call_close);
   between_ = trimmed(calls.between), close_ = trimmed(calls.close);
   reasoning_open_ = trimmed(form_.reasoning.open), reasoning_close_ = trimmed(form_.reasoning.close);
-  if (!tools_.empty() && !calls.bare())
+  if (!tools_.empty() && !calls_first_)
     for (const std::string& mark : {open_, call_open_})
       if (!mark.empty()) begins_.push_back(mark);
   if (in_reasoning && !reasoning_close_.empty()) stage_ = Stage::kReasoning;
@@ -159,7 +160,7 @@ bool MarkedSpelling::read_start(Rest rest) {
     return true;
   }
   stage_ = Stage::kText;
-  if (!tools_.empty() && form_.calls.bare()) begin_section(true);
+  if (!tools_.empty() && calls_first_) begin_section(true);
   return true;
 }
 
@@ -345,8 +346,9 @@ bool MarkedSpelling::read_skip(Rest rest) {
 
 }  // namespace
 
-std::unique_ptr<AnswerReader::Spelling> marked_spelling(Form form, std::vector<Tool> tools, bool in_reasoning) {
-  return std::make_unique<MarkedSpelling>(std::move(form), std::move(tools), in_reasoning);
+std::unique_ptr<AnswerReader::Spelling> marked_spelling(Form form, std::vector<Tool> tools, bool in_reasoning,
+                                                        bool calls_first) {
+  return std::make_unique<MarkedSpelling>(std::move(form), std::move(tools), in_reasoning, calls_first);
 }
 
 }  // namespace situ

@@ -24,6 +24,14 @@ std::string rule_of_regex(const std::string& regex) {
   return regex.empty() ? "/(?:)/" : rule + "/";
 }
 
+// What the options ask for, as a part of a Lark grammar, and the option that does; "": nothing.
+std::pair<std::string, const char*> rule_of(const GenerateOptions& options) {
+  if (options.json_schema) return {"%json " + *options.json_schema, "json_schema"};
+  if (options.regex) return {rule_of_regex(*options.regex), "regex"};
+  if (options.grammar) return {"%lark {\n" + *options.grammar + "\n}", "grammar"};
+  return {"", ""};
+}
+
 std::string text_or_none(const Result<std::string>& text) { return text.is_ok() ? *text : std::string(); }
 
 bool is_reasoning(const DialogEvent& event) { return std::holds_alternative<ReasoningPiece>(event); }
@@ -42,31 +50,20 @@ ModelForm form_of(const FolderTokenizer& tokenizer) {
   return made;
 }
 
-Result<GrammarCache::OfAnswer> grammar_of(const Dialog& dialog, const GenerateOptions& options,
-                                          const FolderTokenizer& tokenizer) {
-  GrammarCache::OfAnswer grammar;
-  if (!dialog.form) return grammar;
-  const Form& form = dialog.form->form;
+Status set_grammar(Dialog* dialog, const GenerateOptions& options, const FolderTokenizer& tokenizer) {
+  if (!dialog->form) return Status::ok();
+  const Form& form = dialog->form->form;
   const SpecialToken special = special_tokens_of(tokenizer);
-  if (!dialog.tools.empty()) {
-    const char* other = options.json_schema ? "json_schema"
-                        : options.regex     ? "regex"
-                        : options.grammar   ? "grammar"
-                                            : "";
-    if (*other != 0 && dialog.choice.kind == ToolChoice::Kind::kAuto)
-      return Status::wrong_option(other, std::string(other) + " and tools: an answer has one grammar");
-    grammar.option = "tools";
-    SITU_RETURN_IF_ERROR(
-        assign(&grammar.source, call_grammar(form, dialog.tools, dialog.choice, dialog.in_reasoning, special)));
-    return grammar;
+  const auto [rule, option] = rule_of(options);
+  if (!dialog->tools.empty()) {
+    dialog->grammar.option = "tools";
+    dialog->calls_first = dialog->choice.kind == ToolChoice::Kind::kAuto && !rule.empty();
+    return assign(&dialog->grammar.source,
+                  call_grammar(form, dialog->tools, dialog->choice, dialog->in_reasoning, special, rule));
   }
-  if (!form.reasons() || form.calls.kind == CallForm::Kind::kChannels) return grammar;
-  const std::string rule = options.json_schema ? "%json " + *options.json_schema
-                           : options.regex     ? rule_of_regex(*options.regex)
-                                               : std::string();
-  if (rule.empty()) return grammar;
-  return GrammarCache::OfAnswer{grammar_behind_reasoning(form, rule, dialog.in_reasoning, special),
-                                options.json_schema ? "json_schema" : "regex"};
+  if (form.reasons() && !rule.empty())
+    dialog->grammar = {grammar_behind_reasoning(form, rule, dialog->in_reasoning, special), option};
+  return Status::ok();
 }
 
 std::string text_of_answer(const Dialog& dialog, const FolderTokenizer& tokenizer, std::span<const int64_t> ids) {
