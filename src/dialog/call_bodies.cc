@@ -58,12 +58,14 @@ std::string object_body(Lark& lark, const CallForm& form, const Tool& tool, cons
 
 // A schema's references, of which "#" is the whole, as they read where it is a part.
 void move_references(Json& part, const std::string& to) {
-  if (part.is_object() || part.is_array())
-    for (auto& [key, value] : part.items())
-      if (part.is_object() && key == "$ref" && value.is_string() && value.get_ref<const std::string&>().starts_with('#'))
-        value = to + value.get_ref<const std::string&>().substr(1);
-      else
-        move_references(value, to);
+  if (!part.is_structured()) return;
+  for (auto& [key, value] : part.items()) {
+    const bool reference = part.is_object() && key == "$ref" && value.is_string();
+    if (reference && value.get_ref<const std::string&>().starts_with('#'))
+      value = to + value.get_ref<const std::string&>().substr(1);
+    else
+      move_references(value, to);
+  }
 }
 
 // What an object must be that has this shape. `at`: where it stands in the whole schema.

@@ -85,8 +85,9 @@ void MarkedSpelling::read(std::string& text, bool last) {
   if (!last) return;
   if (held || stage_ == Stage::kText || stage_ == Stage::kStart) {  // what never became a call is text
     call_.reset();
-    const std::string end = space_ + text.substr(held ? 0 : at_);
-    if (!(cut && held) && (!had_call_ || !trimmed(end).empty())) out.text(end);
+    const std::string rest = text.substr(held ? 0 : at_), end = space_ + rest;
+    const bool left_out = cut && (held || !rest.empty());  // a call, or a mark, that has begun
+    if (!left_out && (!had_call_ || !trimmed(end).empty())) out.text(end);
     space_.clear();
     stage_ = Stage::kText;
   } else if (stage_ == Stage::kReasoning && !cut) {  // white space, or a mark that begins
@@ -151,7 +152,7 @@ bool MarkedSpelling::read_start(Rest rest) {
                                     {std::string_view(reasoning_close_), Stage::kStart}}) {
     if (mark.empty() || after_reasoning_) continue;
     const MarkMatch match = match_mark(rest.text, mark);
-    if (match.kind == Match::kBegun && !rest.last) return false;
+    if (match.kind == Match::kBegun && (!rest.last || (cut && is_cut_mark(rest.text, mark)))) return false;
     if (match.kind == Match::kNo || match.kind == Match::kBegun) continue;
     at_ += match.size;
     space_.clear();
@@ -194,7 +195,8 @@ size_t MarkedSpelling::call_at(Rest rest, bool* whole) const {
     for (const std::string& mark : begins_) {
       if (rest.text[at] != mark[0]) continue;
       const MarkMatch match = match_mark(rest.text.substr(at), mark);
-      if (match.kind == Match::kNo || (match.kind == Match::kBegun && rest.last)) continue;
+      if (match.kind == Match::kNo) continue;
+      if (match.kind == Match::kBegun && rest.last && !(cut && is_cut_mark(rest.text.substr(at), mark))) continue;
       *whole = match.kind == Match::kWhole;
       return at;
     }

@@ -11,8 +11,11 @@
 #include "dialog/form.h"
 #include "dialog/tool.h"
 #include "pipelines/grammar_cache.h"
+#include "requests/answer.h"
 
 namespace situ {
+
+inline constexpr int64_t kMostKeys = 2048;  // of one object of JSON: templates search them one by one
 
 struct ModelForm {
   Form form;
@@ -32,6 +35,11 @@ struct Dialog {
   bool reads() const { return form && (!tools.empty() || form->form.reasons()); }
   AnswerReader reader() const { return AnswerReader(form->form, tools, in_reasoning, calls_first); }
 };
+
+// Of a conversation by itself, before it is rendered. `form`: null: the tools are checked, and there is no dialog.
+Result<Dialog> dialog_of(const ModelForm* form, const ChatOptions& options);
+// How the answer of a dialog that is read is parted.
+std::unique_ptr<AnswerParts> parts_of(const Dialog& dialog);
 
 // The grammar of an answer that may, or must, call one of the tools, or is what the options ask for, behind the
 // reasoning that comes first. Error kInvalidArgument: a tool that is wrong, as the option "tools".
