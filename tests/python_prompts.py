@@ -18,7 +18,7 @@ from batch_test import PARTS, SEEN, tokenizer_json, write_hearing
 from python_case import PythonTest
 
 ROOT = Path(__file__).resolve().parent.parent
-TURNS = "{% for m in messages %}{{ m.role[0] }}{{ m.content }}{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %};{% endfor %}{% if tools %}{{ tools | length }}{% endif %}{% if shout %}!{% endif %}{% if add_generation_prompt %}a{% endif %}"
+TURNS = "{% for m in messages %}{{ m.role[0] }}{{ m.content }}{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %};{% endfor %}{% for t in tools %}{{ t.function.name if t.function else t.name }}{% endfor %}{% if shout %}!{% endif %}{% if add_generation_prompt %}a{% endif %}"
 
 
 def fields_of(header, struct):
@@ -60,7 +60,7 @@ class PromptsTest(PythonTest):
         self.assertEqual([a.output_ids for a in self.chat.generate([turns, "s2;u1;a3;u1;a", [user]], max_new_tokens=5)][:2], [by_text] * 2)
         self.assertEqual([t.id for t in self.chat.stream(turns, max_new_tokens=5) if t.id >= 0], by_text)
         self.assertEqual(self.chat.render([{"role": "user", "content": ["1", {"type": "text", "text": "2"}]}]), "u1\n2;a")
-        self.assertEqual(self.chat.render([user], tools=[{"name": "f"}], template_variables={"shout": True}), "u1;1!a")
+        self.assertEqual(self.chat.render([user], tools=[{"name": "f"}], template_variables={"shout": True}), "u1;f!a")
         self.assertEqual(self.chat.render([user], template_variables={"shout": None, "add_generation_prompt": None}), "u1;")
         self.assertEqual(self.chat.render([user], add_generation_prompt=False), "u1;")
         self.assertEqual(self.chat.render(turns[:3], continue_last=True), "s2;u1;a3")

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "situ/status.h"
+#include "situ/tokenizer.h"
 
 namespace situ {
 
@@ -37,6 +38,14 @@ constexpr const char* finish_reason_name(FinishReason reason) {
   return kNames[static_cast<int>(reason)];
 }
 
+// A part of a call of a tool, as it comes. An answer that is cut inside a call has no last part of it.
+struct CallPiece {
+  size_t call = 0;                  // 0, 1, ... within the answer
+  std::string id = {}, name = {};   // in its first part alone
+  std::string arguments_json = {};  // joined: the JSON text of one object
+  bool ended = false;               // in its last part alone
+};
+
 // A token as it comes.
 struct Event {
   int64_t id = 0;    // -1: text alone, before the first token or after the last, or an end alone
@@ -46,6 +55,13 @@ struct Event {
   std::vector<TokenLogprob> top = {};         // the most probable ones, first first
   size_t choice = 0;                          // of GenerateOptions::choices
   FinishReason finish = FinishReason::kNone;  // of the last event of a choice: why it ended
+  // Of a conversation that Model::read() has read: what the model thinks, before any text, and calls, behind it. They are
+  // no part of `text`.
+  std::string reasoning = {};
+  std::vector<CallPiece> calls = {};
+
+  // A token or something that is said, not an end alone.
+  bool is_shown() const { return id >= 0 || !text.empty() || !reasoning.empty() || !calls.empty(); }
 };
 // Called for every event with a token or a text, by the thread that waits for the answer; false ends the answer behind
 // it.
@@ -61,6 +77,10 @@ struct Stage {
 struct Generation {
   std::vector<int64_t> output_ids;
   std::string text;  // empty without a tokenizer
+  // Of a conversation, but for beam searches: what the model thought, and the calls that are whole. They are no part of
+  // `text`.
+  std::string reasoning;
+  std::vector<ToolCall> tool_calls;
   FinishReason finish_reason = FinishReason::kNone;
   std::string error;  // of kError: one line; else empty
   Code error_code = Code::kOk;
@@ -87,8 +107,10 @@ struct Generation {
     double score = 0;
     std::vector<Logprobs> logprobs = {};  // as above
     std::string error = {};               // of kError
+    std::string reasoning = {};           // as above
+    std::vector<ToolCall> tool_calls = {};
   };
-  // What the folder's files ask for and was left out, though it may change tokens.
+  // What the folder's files ask for and was left out, though it may change tokens; that the chat template shows no tools.
   std::vector<std::string> notes;
   // Of several choices, in their order, or of a beam search, best first; the first is what stands above. After kError:
   // those that were found, and the beams as far as they had come.

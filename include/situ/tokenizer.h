@@ -14,6 +14,8 @@
 
 namespace situ {
 
+struct Dialog;  // src/pipelines/dialogs.h
+
 // A piece of a message or of a prompt: a text, an image, a sound, token ids, or an array for an input of an encoder.
 struct Part {
   enum class Kind { kText, kImage, kAudio, kIds, kArray };
@@ -45,7 +47,7 @@ struct Part {
 
 struct ToolCall {
   std::string id, name;
-  std::string arguments_json;  // of an object; templates get that, and the text where it is none
+  std::string arguments_json;  // of an object; templates get that, or the text, as they read it
 };
 
 // A turn of a conversation.
@@ -64,7 +66,12 @@ struct Message {
 
 // How a chat template makes a prompt of messages.
 struct ChatOptions {
-  std::string tools_json = {};      // a list of functions, the template's `tools`
+  // A list of functions that the answer may call: {"type": "function", "function": {"name", "description", "parameters":
+  // a JSON schema}}, or what "function" has alone. Where the template does not show them they stand behind the system
+  // message (docs/prompts.md). What the arguments of a call must be is the schema.
+  std::string tools_json = {};
+  std::string tool_choice = {};     // "" or "auto": texts or calls; "required": a call; "none"; or the name of one tool
+  bool parallel_tool_calls = true;  // several calls in one answer
   std::string variables_json = {};  // an object of more variables, such as "enable_thinking"
   bool add_generation_prompt = true;
   // The answer goes on with the text of the last message, whose turn is not ended. No generation prompt then.
@@ -100,6 +107,7 @@ struct Prompt {
   // Of a prompt that was read: its images and sounds; that it was a conversation.
   std::vector<MediaFacts> media;
   bool is_conversation = false;
+  std::shared_ptr<const Dialog> dialog;  // how calls and reasoning of the answer are read; null: it is text
 
   // Its token ids; empty: it has none, or was not read.
   const std::vector<int64_t>& ids() const;
@@ -133,7 +141,8 @@ class Tokenizer {
   // Tokens that end an answer: those of the model's files, then the eos_token of tokenizer_config.json.
   const std::vector<int64_t>& end_ids() const;
 
-  // The text that the chat template makes of a conversation, and the ids of it. In the text nothing tells a special
+  // The text that the chat template makes of a conversation, and the ids of it. Tools, calls, their results and reasoning
+  // become what the template reads, or text where it reads none. In the text nothing tells a special
   // token from what a user has spelled like one; in the ids they differ. Errors: the template's own; a message with an
   // image or a sound, which Model::read() reads.
   Result<std::string> render(std::span<const Message> messages, const ChatOptions& options = {}) const;

@@ -41,6 +41,8 @@ Check check(const std::string& path, const LoadOptions& options, int64_t verify 
 // What is wrong with options whatever the model is: numbers out of range, options that do not go together, a schema, an
 // expression or a grammar that cannot be used. generate() says the same, once the model is loaded.
 Status check_options(const GenerateOptions& options);
+// The same of ChatOptions::tools_json. The message names the field: "[1].function.name should be a string".
+Status check_tools(const std::string& tools_json);
 
 // How `situ chat` draws where the caller does not say. The folder's files decide where generation_config.json has a
 // field of drawing, or genai_config.json says do_sample true; else temperature is 0.7, top_p 0.95 and top_k 50. What

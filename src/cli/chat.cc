@@ -237,11 +237,11 @@ class Conversation {
       take_interrupt();
       return prompt.status().code() == Code::kInterrupted ? unsaid : prompt.status();
     }
-    AnswerText out;
+    ShownAnswer out;
     Waiting waiting(prompt_line(model_, static_cast<int64_t>(prompt->ids().size())));
     Result<Generation> g = model_.generate(*prompt, options_, [&](const Event& t) {
       waiting.stop();
-      out.write(t.text);
+      out.write(t);
       return flush_output();
     });
     waiting.stop();
@@ -252,6 +252,7 @@ class Conversation {
     if (!g.is_ok()) return g.status();
     if (g->output_ids.empty() && g->finish_reason == FinishReason::kCancelled) return unsaid;
     messages_.push_back(Message::of_text("assistant", g->text));
+    messages_.back().reasoning = g->reasoning;
     if (g->finish_reason == FinishReason::kError) {
       fail(g->error);
       broken_off_ = true;
@@ -259,7 +260,8 @@ class Conversation {
     if (!noted_)
       for (const std::string& note : g->notes) std::fprintf(stderr, "situ: note: %s\n", one_line(note).c_str());
     noted_ = true;
-    if (g->text.empty()) std::fprintf(stderr, "situ: note: the reply is empty: the model ended it at once\n");
+    if (g->text.empty()) std::fprintf(stderr, "situ: note: the reply is empty: the model %s\n",
+                                      g->reasoning.empty() ? "ended it at once" : "thought up to its end");
     const double rate = g->decode_ms_per_token > 0 ? 1000.0 / g->decode_ms_per_token : 0;
     const std::string seed = g->seed ? ", seed " + std::to_string(*g->seed) : "";
     std::fprintf(stderr,

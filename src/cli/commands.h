@@ -42,6 +42,7 @@ struct RunArguments : LoadArguments {
   std::vector<std::string> images, processor;
   int64_t max_pixels = 64'000'000;
   std::vector<std::string> sounds;  // files of models with an audio encoder
+  std::optional<std::string> tools;  // a file, and then what it has
   bool json = false, chat = false, raw = false;
 };
 void add_run_options(CLI::App& command, RunArguments& arguments);

@@ -100,6 +100,9 @@ Result<Prompt> prompt_of(const Model& model, RunArguments& a) {
     else
       prompt.parts = std::move(parts);
   }
+  if (a.tools && prompt.messages.empty())
+    return Status::error("--tools wants a model with a chat template; " + a.model + " has none");
+  prompt.chat.tools_json = a.tools.value_or("");
   SITU_RETURN_IF_ERROR(add_image_settings(a, prompt));
   return model.read(std::move(prompt));
 }
@@ -144,13 +147,25 @@ nlohmann::ordered_json logprobs_json(const Generation& g) {
   return list;
 }
 
-nlohmann::ordered_json answers_json(const Generation& g) {
+// What an answer says beside its text: reasoning, and calls as messages of a history have them. `tools`: there may be
+// calls, be it none.
+template <typename SomeAnswer>
+void add_said(const SomeAnswer& answer, bool tools, nlohmann::ordered_json& to) {
+  if (!answer.reasoning.empty()) to["reasoning"] = answer.reasoning;
+  if (tools) to["tool_calls"] = nlohmann::ordered_json::array();
+  for (const ToolCall& c : answer.tool_calls)
+    to["tool_calls"].push_back(
+        {{"id", c.id}, {"type", "function"}, {"function", {{"name", c.name}, {"arguments", c.arguments_json}}}});
+}
+
+nlohmann::ordered_json answers_json(const Generation& g, bool tools) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const Generation::Answer& a : g.answers)
-    list.push_back({{"output_ids", a.output_ids},
-                    {"text", a.text},
-                    {"finish_reason", finish_reason_name(a.finish_reason)},
-                    {"score", a.score}});
+  for (const Generation::Answer& a : g.answers) {
+    list.push_back({{"output_ids", a.output_ids}, {"text", a.text}});
+    add_said(a, tools, list.back());
+    list.back()["finish_reason"] = finish_reason_name(a.finish_reason);
+    list.back()["score"] = a.score;
+  }
   return list;
 }
 
@@ -165,10 +180,11 @@ nlohmann::ordered_json to_json(const RunArguments& a, const Prompt& prompt, cons
   if (!g.decoder_prompt_ids.empty()) j["decoder_prompt_ids"] = g.decoder_prompt_ids;
   j["output_ids"] = g.output_ids;
   j["text"] = g.text;
+  add_said(g, a.tools.has_value(), j);
   j["finish_reason"] = finish_reason_name(g.finish_reason);
   if (g.finish_reason == FinishReason::kError) j["error"] = one_line(g.error);
   if (g.seed) j["seed"] = *g.seed;
-  if (!g.answers.empty()) j["answers"] = answers_json(g);
+  if (!g.answers.empty()) j["answers"] = answers_json(g, a.tools.has_value());
   if (options.logprobs) j["logprobs"] = logprobs_json(g);
   if (options.prompt_lookup > 0 || options.draft_tokens > 0)
     j["speculation"] = {{"guessed", g.guessed_tokens}, {"accepted", g.accepted_tokens}};
@@ -217,7 +233,8 @@ void print_other_answers(const Generation& g, bool ids_only, AnswerText& out) {
     std::printf("--\n");
     out.write(text);
     out.finish();
-    std::printf("\n");
+    if (!text.empty() || g.answers[i].tool_calls.empty()) std::printf("\n");
+    print_calls(g.answers[i].tool_calls, out);
   }
 }
 
@@ -271,6 +288,19 @@ Status check_files(const RunArguments& a) {
   return Status::ok();
 }
 
+// The list of tools in a file. Errors name the file and the field.
+Status read_tools(RunArguments& a) {
+  if (!a.tools) return Status::ok();
+  if (a.raw || a.prompt_ids || (a.prompt && !a.chat && !a.system))
+    return Status::error("--tools are those of a conversation, which --raw, --prompt-ids and --prompt without --chat are not");
+  Result<std::string> text = read_file(*a.tools);
+  if (!text.is_ok()) return text.status();
+  const Status checked = text->empty() ? Status::error("should be a JSON list of tools") : check_tools(*text);
+  if (!checked.is_ok()) return checked.with_context(*a.tools);
+  a.tools = std::move(*text);
+  return Status::ok();
+}
+
 Status no_prompt(const RunArguments& a) {
   return Status::error(
       "no prompt: give a PROMPT, -f FILE, --prompt TEXT or --prompt-ids 1,2,3, or text on standard "
@@ -305,6 +335,7 @@ Status check_arguments(RunArguments& a) {
   if (a.generate.logprobs && !a.json) return Status::error("--logprobs is reported with --json");
   SITU_RETURN_IF_ERROR(check_files(a));
   SITU_RETURN_IF_ERROR(check_trace(a.trace));
+  SITU_RETURN_IF_ERROR(read_tools(a));
   return take_prompt(a);
 }
 
@@ -325,6 +356,7 @@ void settle_prompt(const Model& model, RunArguments& a) {
 
 // Why an answer has nothing in it.
 std::string why_empty(const RunArguments& a, const Generation& g) {
+  if (!g.reasoning.empty()) return "the answer is empty: the model thought up to its end; --max-new-tokens gives it more";
   if (g.finish_reason == FinishReason::kStopString || !g.output_ids.empty())
     return "the answer is empty: its tokens have no text in front of a stop text, or none at all";
   const bool plain = a.prompt && !a.chat && !a.system;
@@ -348,6 +380,9 @@ void add_run_options(CLI::App& command, RunArguments& a) {
       ->group(prompt);
   command.add_option("--system", a.system, "System message")->type_name("TEXT")->group(prompt);
   command.add_flag("--raw", a.raw, "Use the prompt as it is, without the chat template")->group(prompt);
+  command.add_option("--tools", a.tools, "Functions that the answer may call: a JSON list as in OpenAI's chat")
+      ->type_name("FILE")
+      ->group(prompt);
   several("--image", a.images, "FILE", "Image of the prompt: png, jpeg, webp, gif (repeatable)", prompt);
   several("--audio", a.sounds, "FILE", "Sound of the prompt: wav, flac, mp3, ogg (repeatable)", prompt);
   CLI::Option* text = command.add_option("--prompt", a.prompt, "Prompt as it is; greedy unless sampling is asked for")
@@ -422,7 +457,7 @@ int run(RunArguments a) {
 
   model->interrupt_when(note_interrupts(true));
   const bool ids_only = !model->tokenizer().is_there();
-  AnswerText out;
+  ShownAnswer out;
   bool first = true;
   Waiting waiting(prompt_line(*model, static_cast<int64_t>(prompt->ids().size())));
   Result<Generation> g = model->generate(*prompt, a.generate, [&](const Event& t) {
@@ -431,8 +466,8 @@ int run(RunArguments a) {
     if (ids_only)
       std::printf(first ? "%lld" : ",%lld", static_cast<long long>(t.id));
     else
-      out.write(t.text);
-    first = false;
+      out.write(t);
+    first = first && !ids_only && t.text.empty();
     return flush_output();
   });
   waiting.stop();
@@ -451,13 +486,14 @@ int run(RunArguments a) {
   if (a.json) {
     std::fputs(json_line(to_json(a, *prompt, *g, facts)).c_str(), stdout);
   } else {
-    std::printf("\n");
-    print_other_answers(*g, ids_only, out);
+    if (!g->text.empty() || g->tool_calls.empty()) std::printf("\n");
+    print_calls(g->tool_calls, out.text());
+    print_other_answers(*g, ids_only, out.text());
   }
   if (!flush_output()) return fail_output();  // what goes to stderr must not overtake the text
   if (g->finish_reason == FinishReason::kError) return fail(g->error);
   const bool cancelled = g->finish_reason == FinishReason::kCancelled;
-  if (!a.json && !cancelled && g->text.empty() && !ids_only && !a.generate.echo)
+  if (!a.json && !cancelled && g->text.empty() && g->tool_calls.empty() && !ids_only && !a.generate.echo)
     std::fprintf(stderr, "situ: note: %s\n", why_empty(a, *g).c_str());
   if (!a.json || cancelled) print_figures(a, prompt->ids().size(), *g, facts);
   return cancelled ? kInterrupted : kDone;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <utility>
 
 namespace situ::cli {
 namespace {
@@ -99,11 +101,11 @@ std::string shell_word(const std::string& text) {
   return spell ? "$'" + one_line(escaped) + "'" : "'" + quoted + "'";
 }
 
-AnswerText::AnswerText() : terminal_(isatty(STDOUT_FILENO)) {}
+AnswerText::AnswerText(std::FILE* to) : to_(to), terminal_(isatty(fileno(to))) {}
 
 void AnswerText::write(std::string_view text) {
   if (!terminal_) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
+    std::fwrite(text.data(), 1, text.size(), to_);
     return;
   }
   pending_ += text;
@@ -118,12 +120,43 @@ void AnswerText::write(std::string_view text) {
     rest.remove_prefix(one.size());
   }
   pending_ = std::string(rest);
-  std::fwrite(shown.data(), 1, shown.size(), stdout);
+  std::fwrite(shown.data(), 1, shown.size(), to_);
 }
 
 void AnswerText::finish() {
-  if (!pending_.empty()) std::fwrite(kReplacement.data(), 1, kReplacement.size(), stdout);
+  if (!pending_.empty()) std::fwrite(kReplacement.data(), 1, kReplacement.size(), to_);
   pending_.clear();
+}
+
+ShownAnswer::ShownAnswer() : dim_(isatty(STDERR_FILENO) && !std::getenv("NO_COLOR")) {}
+
+void ShownAnswer::write(const Event& event) {
+  if (!event.reasoning.empty()) {
+    if (!std::exchange(thinking_, true) && dim_) std::fputs("\033[2m", stderr);
+    thought_.write(event.reasoning);
+    std::fflush(stderr);
+  }
+  if (!event.text.empty() || !event.calls.empty()) end_thought();
+  text_.write(event.text);
+}
+
+void ShownAnswer::end_thought() {
+  if (!std::exchange(thinking_, false)) return;
+  thought_.finish();
+  std::fputs(dim_ ? "\033[0m\n\n" : "\n\n", stderr);
+  std::fflush(stderr);
+}
+
+void ShownAnswer::finish() {
+  end_thought();
+  text_.finish();
+}
+
+void print_calls(const std::vector<ToolCall>& calls, AnswerText& out) {
+  for (const ToolCall& call : calls) {
+    out.write(call.name + "(" + call.arguments_json + ")\n");
+    out.finish();
+  }
 }
 
 }  // namespace situ::cli

@@ -6,10 +6,10 @@
 
 namespace situ {
 
-AnswerReader::AnswerReader(Form form, std::vector<Tool> tools, bool in_reasoning)
+AnswerReader::AnswerReader(Form form, std::vector<Tool> tools, bool in_reasoning, bool calls_first)
     : spelling_(form.calls.kind == CallForm::Kind::kChannels
                     ? channel_spelling(std::move(form), std::move(tools))
-                    : marked_spelling(std::move(form), std::move(tools), in_reasoning)) {}
+                    : marked_spelling(std::move(form), std::move(tools), in_reasoning, calls_first)) {}
 AnswerReader::~AnswerReader() = default;
 AnswerReader::AnswerReader(AnswerReader&&) noexcept = default;
 

@@ -18,14 +18,15 @@ namespace situ {
 class AnswerReader {
  public:
   // `tools`: of the request; without any, calls are text. `in_reasoning`: the prompt has opened the reasoning
-  // (ReasoningForm::open_in). The text must have the marks of the form, also those that are special tokens.
-  AnswerReader(Form form, std::vector<Tool> tools, bool in_reasoning);
+  // (ReasoningForm::open_in). `calls_first`: a text has no calls behind it (call_grammar's `rule`). The text must have
+  // the marks of the form, also those that are special tokens.
+  AnswerReader(Form form, std::vector<Tool> tools, bool in_reasoning, bool calls_first = false);
   ~AnswerReader();
   AnswerReader(AnswerReader&&) noexcept;
 
   std::vector<DialogEvent> push(std::string_view piece);
-  // The answer has ended, or was `cut`. A call that is not whole has no CallEnded; what has begun like one when the
-  // answer was cut, and has no name yet, is left out.
+  // The answer has ended, or was `cut`. A call that is not whole has no CallEnded. What has begun like one when the
+  // answer was cut, and has no name yet, is left out, and so is an end that begins a mark (is_cut_mark).
   std::vector<DialogEvent> finish(bool cut = false);
 
   // Calls that have begun so far.

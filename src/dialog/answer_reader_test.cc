@@ -356,5 +356,47 @@ TEST_P(AnswersOfForms, ReadAsTheyWereRenderedHoweverTheyAreCut) {
 INSTANTIATE_TEST_SUITE_P(Forms, AnswersOfForms, ::testing::ValuesIn(kKinds),
                          [](const auto& info) { return info.param.what; });
 
+// What an answer says that is cut behind each byte: nothing of a mark that has begun, in pieces as whole.
+TEST(AnswerReader, NoPartOfAMarkIsShownWhereAnAnswerIsCut) {
+  const std::vector<Tool> tools = weather_tools();
+  const std::string called = "Go <b>.\n<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>";
+  const std::string thought = "<think>\nif a < b\n</think>\n\n" + called;
+  const auto cut_at = [&](const Form& form, const std::string& text, size_t size, bool in_reasoning) {
+    AnswerReader whole(form, tools, in_reasoning), bytewise(form, tools, in_reasoning);
+    Read read, pieces;
+    read.add(whole.push(text.substr(0, size)));
+    read.add(whole.finish(true));
+    for (const char byte : text.substr(0, size)) pieces.add(bytewise.push({&byte, 1}));
+    pieces.add(bytewise.finish(true));
+    EXPECT_EQ(read, pieces) << text.substr(0, size);
+    return read;
+  };
+  for (size_t size = 0; size <= thought.size(); ++size) {
+    const Read read = cut_at(documented(), thought, size, false);
+    EXPECT_FALSE(read.text.ends_with("<t") || read.text.find("<to") != std::string::npos) << read;
+    EXPECT_EQ(read.text.find("think"), std::string::npos) << read;
+    EXPECT_TRUE(std::string("if a < b").starts_with(read.reasoning)) << read;
+  }
+  EXPECT_EQ(cut_at(documented(), "a < ", 3, false), (Read{"", "a <", {}}));  // a bracket alone is text
+  EXPECT_EQ(cut_at(documented(), "Well.\n<tool_ca", 14, false), (Read{"", "Well.", {}}));
+  EXPECT_EQ(cut_at(documented(), "Well.\n<tool_cx", 14, false), (Read{"", "Well.\n<tool_cx", {}}));
+  EXPECT_EQ(cut_at(documented(), "<thi", 4, false), (Read{}));
+  EXPECT_EQ(cut_at(documented(), "a\n</th", 6, true), (Read{"a", "", {}}));
+  EXPECT_EQ(cut_at(documented(), "a <", 3, true), (Read{"a", "", {}}));
+  Form channels;
+  channels.calls.kind = CallForm::Kind::kChannels;
+  const std::string final_text = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>It is.<|return|>";
+  for (size_t size = 0; size <= final_text.size(); ++size) {
+    const Read read = cut_at(channels, final_text, size, false);
+    EXPECT_TRUE(std::string("hm<|").starts_with(read.reasoning)) << read;
+    EXPECT_TRUE(std::string("It is.<|").starts_with(read.text) || std::string("<|").starts_with(read.text)) << read;
+  }
+  // An answer that ends by itself has what it has.
+  AnswerReader ended(documented(), tools, false);
+  Read read;
+  read.add(ended.push("Well. <tool_ca"));
+  read.add(ended.finish());
+  EXPECT_EQ(read, (Read{"", "Well. <tool_ca", {}}));
+}
 }  // namespace
 }  // namespace situ

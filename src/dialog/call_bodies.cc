@@ -56,6 +56,37 @@ std::string object_body(Lark& lark, const CallForm& form, const Tool& tool, cons
   return body;
 }
 
+// A schema's references, of which "#" is the whole, as they read where it is a part.
+void move_references(Json& part, const std::string& to) {
+  if (!part.is_structured()) return;
+  for (auto& [key, value] : part.items()) {
+    const bool reference = part.is_object() && key == "$ref" && value.is_string();
+    if (reference && value.get_ref<const std::string&>().starts_with('#'))
+      value = to + value.get_ref<const std::string&>().substr(1);
+    else
+      move_references(value, to);
+  }
+}
+
+// What an object must be that has this shape. `at`: where it stands in the whole schema.
+Json schema_of_shape(const Json& shape, const Tool& tool, const std::string& at) {
+  if (shape == "$name") return {{"const", tool.name}};
+  if (shape == "$id") return {{"type", "string"}, {"pattern", "^[A-Za-z0-9_-]{1,40}$"}};
+  if (shape == "$arguments") {
+    Json schema = schema_of(tool);
+    move_references(schema, at);
+    return schema;
+  }
+  if (!shape.is_object()) return {{"const", shape}};
+  Json properties = Json::object(), names = Json::array();
+  for (const auto& [key, value] : shape.items()) {
+    const std::string name = key == "$name" ? tool.name : key;
+    properties[name] = schema_of_shape(value, tool, at + "/properties/" + name);
+    names.push_back(name);
+  }
+  return {{"type", "object"}, {"properties", properties}, {"required", names}, {"additionalProperties", false}};
+}
+
 std::string named_body(Lark& lark, const CallForm& form, const Tool& tool, const Json& schema) {
   std::string id = form.id_open.empty() ? ""
                                         : lark.mark(form.id_open) + " " +
@@ -201,6 +232,10 @@ class LiteralRulesOf {
 };
 
 }  // namespace
+
+std::string object_call_schema(const CallForm& form, const Tool& tool) {
+  return json_text(schema_of_shape(Json::parse(form.shape, nullptr, false), tool, "#"));
+}
 
 std::string call_body(Lark& lark, const CallForm& form, const Tool& tool) {
   const Json schema = schema_of(tool);

@@ -12,4 +12,7 @@ namespace situ {
 // Of kChannels: from the header of the message to the end of the arguments.
 std::string call_body(Lark& lark, const CallForm& form, const Tool& tool);
 
+// Of kObject: the schema of the object that is a call.
+std::string object_call_schema(const CallForm& form, const Tool& tool);
+
 }  // namespace situ

@@ -26,12 +26,15 @@ class AnswerGrammar {
   AnswerGrammar(const Form& form, std::vector<Tool> tools, const ToolChoice& choice, const SpecialToken& special)
       : form_(form), calls_(form.calls), tools_(std::move(tools)), choice_(choice), lark_(special) {}
 
-  std::string source(bool in_reasoning) {
-    lark_.start(behind_reasoning(calls_.kind == CallForm::Kind::kChannels ? channels() : marked(), in_reasoning));
-    return lark_.source();
-  }
+  // `rule`: what an answer without calls must match; "": any text.
   std::string source(const std::string& rule, bool in_reasoning) {
-    lark_.start(behind_reasoning(lark_.rule(rule), in_reasoning));
+    const std::string text = rule.empty() ? "" : lark_.rule(rule);
+    const bool either = !tools_.empty() && automatic() && !text.empty();
+    const std::string answer = calls_.kind == CallForm::Kind::kChannels ? channels(text)
+                               : tools_.empty()                         ? text
+                               : either                                 ? lark_.rule(text + " | " + calls_first())
+                                                                        : marked();
+    lark_.start(behind_reasoning(answer, in_reasoning));
     return lark_.source();
   }
 
@@ -45,7 +48,8 @@ class AnswerGrammar {
   std::string sections_behind(bool open_read, bool call_open_read);
   std::string marked();
   std::string bare();
-  std::string channels();
+  std::string calls_first();
+  std::string channels(const std::string& text);
 
   const Form& form_;
   const CallForm& calls_;
@@ -108,18 +112,35 @@ std::string AnswerGrammar::marked() {
                     ")?");
 }
 
+// Calls where another text may stand in their place. Of an object without a mark the text may begin alike: then the
+// whole object is one schema, whose parts are told apart as late as they differ.
+std::string AnswerGrammar::calls_first() {
+  if (calls_.bare() && calls_.kind == CallForm::Kind::kObject && trimmed(calls_.open + calls_.call_open).empty()) {
+    std::string bodies;
+    for (const Tool& tool : tools_)
+      bodies += (bodies.empty() ? "" : " | ") + lark_.rule("%json " + object_call_schema(calls_, tool));
+    return lark_.rule(bodies);
+  }
+  if (calls_.bare()) return lark_.rule(sections_behind(false, false));
+  const bool has_open = !trimmed(calls_.open).empty();
+  const std::string_view mark = trimmed_left(has_open ? calls_.open : calls_.call_open);
+  const std::string_view whole = trimmed(mark);
+  const std::string after = lark_.mark(mark.substr(whole.size())), rest = sections_behind(true, !has_open);
+  return lark_.rule(joined({lark_.mark_first(whole), after, rest}));
+}
+
 // <|channel|>analysis<|message|>...<|end|><|start|>assistant, then a text or a call.
-std::string AnswerGrammar::channels() {
+std::string AnswerGrammar::channels(const std::string& text) {
   const std::string message = lark_.mark("<|message|>"),
                     end = lark_.text_to("<|end|>") + " " + lark_.mark("<|start|>assistant");
   const std::string thought = lark_.rule(joined({lark_.mark("<|channel|>analysis"), message, end}));
   const std::string comment = lark_.rule(joined({lark_.mark("<|channel|>commentary"), message, end}));
-  const std::string call = any_body();
+  const std::string call = tools_.empty() ? "" : any_body();
   const std::string before = "(" + thought + " | " + comment + ")*";
   if (!automatic()) return before + " " + call;
-  const std::string final_text =
-      lark_.rule(joined({lark_.mark("<|channel|>final"), message, lark_.text_without("<|end|>") + "?"}));
-  return before + " (" + final_text + " | " + call + ")";
+  const std::string final_text = lark_.rule(joined(
+      {lark_.mark("<|channel|>final"), message, text.empty() ? lark_.text_without("<|end|>") + "?" : text}));
+  return before + " (" + final_text + (call.empty() ? "" : " | " + call) + ")";
 }
 
 }  // namespace
@@ -132,7 +153,7 @@ SpecialToken special_tokens_of(const FolderTokenizer& tokenizer) {
 }
 
 Result<std::string> call_grammar(const Form& form, std::span<const Tool> tools, const ToolChoice& choice,
-                                 bool in_reasoning, const SpecialToken& special) {
+                                 bool in_reasoning, const SpecialToken& special, const std::string& rule) {
   std::vector<Tool> chosen(tools.begin(), tools.end());
   if (choice.kind == ToolChoice::Kind::kNamed)
     std::erase_if(chosen, [&](const Tool& tool) { return tool.name != choice.name; });
@@ -144,7 +165,7 @@ Result<std::string> call_grammar(const Form& form, std::span<const Tool> tools, 
   for (const Tool& tool : chosen)
     if (!tool.parameters_json.empty() && !nlohmann::json::parse(tool.parameters_json, nullptr, false).is_object())
       return Status::error(Code::kInvalidArgument, "the parameters of the tool '" + tool.name + "' are no JSON schema");
-  return AnswerGrammar(form, std::move(chosen), choice, special).source(in_reasoning);
+  return AnswerGrammar(form, std::move(chosen), choice, special).source(rule, in_reasoning);
 }
 
 std::string grammar_behind_reasoning(const Form& form, const std::string& rule, bool in_reasoning,

@@ -24,12 +24,14 @@ SpecialToken special_tokens_of(const FolderTokenizer& tokenizer);
 //   kRequired  one call at least, from the start on (behind reasoning)
 //   kNamed     one call of this tool, then the end
 // Reasoning is free text up to its closing mark. `in_reasoning`: ReasoningForm::open_in of the prompt.
+// `rule`, a part of a Lark grammar ("%json {...}", "/.../", "%lark {...}"): with kAuto, what an answer without calls
+// must match; calls then stand at its beginning, without a text before them (AnswerReader's `calls_first`).
 // Errors, kInvalidArgument: no tools; the choice names none of them; a schema is no JSON.
 Result<std::string> call_grammar(const Form& form, std::span<const Tool> tools, const ToolChoice& choice,
-                                 bool in_reasoning, const SpecialToken& special = nullptr);
+                                 bool in_reasoning, const SpecialToken& special = nullptr,
+                                 const std::string& rule = "");
 
-// The same for an answer without calls that must match `rule`, a part of a Lark grammar ("%json {...}", "/.../"): what
-// follows the reasoning.
+// The same for an answer without tools that must match `rule`: what follows the reasoning.
 std::string grammar_behind_reasoning(const Form& form, const std::string& rule, bool in_reasoning,
                                      const SpecialToken& special = nullptr);
 

@@ -36,8 +36,8 @@ Taken taken(const FolderTokenizer& tokenizer, const std::string& lark, const std
   return taken;
 }
 
-std::string grammar_of(const Form& form, ToolChoice choice, bool in_reasoning = false) {
-  const auto lark = call_grammar(form, kTools, choice, in_reasoning);
+std::string grammar_of(const Form& form, ToolChoice choice, bool in_reasoning = false, const std::string& rule = "") {
+  const auto lark = call_grammar(form, kTools, choice, in_reasoning, nullptr, rule);
   EXPECT_TRUE(lark.is_ok()) << lark.status().message();
   return lark.is_ok() ? *lark : "";
 }
@@ -119,6 +119,42 @@ TEST_P(GrammarOfForms, TakesCallsAndNothingElseBehindTheirMark) {
     const size_t name = call.find("weather");
     EXPECT_LE(taken(tokenizer, lark, call.substr(0, name) + "rain").bytes, name);
     if (HasFailure()) return;
+  }
+}
+
+// An answer that is a call, or what was asked for: whatever the first of the two may begin with.
+TEST_P(GrammarOfForms, ACallOrWhatTheAnswerMustBe) {
+  const FolderTokenizer tokenizer = testing::tokenizer_with(GetParam().chat_template);
+  const Form form = find_form(tokenizer);
+  const bool channels = form.calls.kind == CallForm::Kind::kChannels;
+  const std::string head = channels ? "<|channel|>final<|message|>" : "", &call = GetParam().call;
+  const std::string object = R"(%json {"type": "object", "properties": {"name": {"enum": ["x", "wet"]}, "all": {"type": "array"}}})";
+  const std::pair<std::string, std::string> rules[] = {
+      {object, R"({"name": "wet", "all": [1]})"}, {object, R"({"all": ["<tool_call>"]})"}, {object, "{}"},
+      {R"(%json {"type": "array"})", "[1, \"weather(\"]"}, {"/(?s:[^{].*)?/", "<tool_cat> and [TOOLS]"},
+      {"%lark {\nstart: ONE more*\nmore: \", \" ONE\nONE: /[<a-z_]+/\n}", "<tool_ca, b"}};
+  for (const auto& [rule, text] : rules) {
+    const std::string lark = grammar_of(form, {}, false, rule);
+    EXPECT_TRUE(taken(tokenizer, lark, head + text).whole) << taken(tokenizer, lark, head + text).bytes << lark;
+    const Taken called = taken(tokenizer, lark, call);
+    if (GetParam().what != "llama4" || !rule.starts_with("/")) {
+      EXPECT_TRUE(called.whole) << called.bytes << " of " << call << "\n" << lark;
+      const size_t name = call.find("weather");
+      EXPECT_LE(taken(tokenizer, lark, call.substr(0, name) + "rainy").bytes, name + 3) << lark;
+    }
+    EXPECT_FALSE(taken(tokenizer, lark, "Well. " + call).whole && rule.starts_with("%json"));
+    AnswerReader reader(form, kTools, false, true);
+    std::string shown;
+    std::vector<DialogEvent> events = reader.push(head + text);
+    for (DialogEvent& event : reader.finish()) events.push_back(std::move(event));
+    for (const DialogEvent& event : events) {
+      ASSERT_TRUE(std::holds_alternative<TextPiece>(event)) << text;
+      shown += std::get<TextPiece>(event).text;
+    }
+    EXPECT_EQ(shown, text);
+    AnswerReader again(form, kTools, false, true);
+    again.push(call);
+    EXPECT_GE(again.calls(), 1u);
   }
 }
 
@@ -208,6 +244,23 @@ TEST(CallGrammar, Reasoning) {
   const std::string json = grammar_behind_reasoning(form, "%json {\"type\": \"integer\"}", true);
   EXPECT_TRUE(taken(tokenizer, json, "hm 1\n</think>\n\n12").whole) << json;
   EXPECT_FALSE(taken(tokenizer, json, "12").whole);
+  const std::string either = grammar_of(form, {}, true, "%json {\"type\": \"integer\"}");
+  EXPECT_TRUE(taken(tokenizer, either, "hm 1\n</think>\n\n12").whole) << either;
+  EXPECT_TRUE(taken(tokenizer, either, "hm <tool_call>\n</think>\n\n" + call).whole) << either;
+  EXPECT_FALSE(taken(tokenizer, either, "hm\n</think>\n\nSo: " + call).whole);
+  const std::string own = "%lark {\nstart: \"}\" ITEM?\nITEM: /[0-9]+/ // }\n}";
+  EXPECT_TRUE(taken(tokenizer, grammar_behind_reasoning(form, own, true), "hm 1\n</think>\n\n}12").whole);
+}
+
+// References of a tool's schema, in an object that is a call.
+TEST(CallGrammar, SchemaOfACallWithReferences) {
+  const FolderTokenizer tokenizer = testing::tokenizer_with(testing::kLlama3Template);
+  const std::vector<Tool> tools = {{"tree", "", R"({"type": "object", "properties": {"left": {"$ref": "#"}, "leaf": {"$ref": "#/$defs/leaf"}},
+    "additionalProperties": false, "$defs": {"leaf": {"type": "integer"}}})"}};
+  const auto lark = call_grammar(find_form(tokenizer), tools, {}, false, nullptr, "%json {\"type\": \"object\"}");
+  ASSERT_TRUE(lark.is_ok());
+  Grammar grammar = testing::compiled(tokenizer, GrammarKind::kAnswer, *lark);
+  EXPECT_TRUE(taken(tokenizer, *lark, R"({"name": "tree", "parameters": {"left": {"leaf": 1}, "leaf": 2}})").whole) << *lark;
 }
 
 // Marks that are tokens of the model: their ids, and not their bytes.

@@ -35,6 +35,22 @@ void find_histories(const Renderer& render, const probe::CallStyle& style, Form&
   result["tool_call_id"] = calls["tool_calls"][0]["id"];
   const auto shown = render(Json::array({probe::user(), calls, result}), true, tools);
   form.results_shown = shown && probe::has(*shown, probe::kResult);
+  const Json words = {{"type", "text"}, {"text", probe::kResult}}, image = {{"type", "image"}};
+  Json parts = result, only_words = result;
+  parts["content"] = Json::array({words, image}), only_words["content"] = Json::array({words});
+  const auto with_image = render(Json::array({probe::user(), calls, parts}), true, tools);
+  const auto without = render(Json::array({probe::user(), calls, only_words}), true, tools);
+  // What the list itself looks like as text is no image.
+  form.result_parts = with_image && without && *with_image != *without && probe::has(*with_image, probe::kResult) &&
+                      !probe::has(*with_image, "'type'") && !probe::has(*with_image, "\"type\":\"image\"") &&
+                      !probe::has(*with_image, "\"type\": \"image\"");
+  // Ids that the template makes of names and numbers in calls, results have to have too.
+  if (form.calls.id_is_index && trimmed(form.calls.call_open).ends_with("functions.")) {
+    const auto again = render(Json::array({probe::user(), calls, result, calls}), false, tools);
+    const std::string second = form.calls.id_open + "1" + std::string(trimmed(form.calls.name_close));
+    form.ids_begin_anew = style.ids == Form::Ids::kAny && again && !probe::has(*again, second);
+    form.ids = Form::Ids::kFunctionIndex;
+  }
   const auto text = render(Json::array({probe::user(), probe::answer(probe::kText, {call}, style)}), false, tools);
   if (!text || !probe::has(*text, probe::kText)) form.dropped.push_back("the text beside a call");
   if (!form.calls.several) form.dropped.push_back("all calls of an answer but one");
@@ -131,6 +147,13 @@ std::optional<CallForm> calls_of_tokens(const std::function<bool(std::string_vie
   if (knows("<|tool_call_start|>") && knows("<|tool_call_end|>")) {
     form.kind = CallForm::Kind::kPython;
     form.open = "<|tool_call_start|>[", form.between = ", ", form.close = "]<|tool_call_end|>";
+    return form;
+  }
+  if (knows("<|tool_calls_section_begin|>") && knows("<|tool_call_argument_begin|>")) {
+    form.kind = CallForm::Kind::kNamed;
+    form.open = "<|tool_calls_section_begin|>", form.close = "<|tool_calls_section_end|>";
+    form.call_open = "<|tool_call_begin|>functions.", form.call_close = "<|tool_call_end|>";
+    form.id_open = ":", form.name_close = "<|tool_call_argument_begin|>", form.id_is_index = true;
     return form;
   }
   if (!knows("<|tool_call|>")) return std::nullopt;

@@ -62,9 +62,11 @@ struct Form {
   // -- what the template does with a history
   enum class Ids { kAny, kNineLetters, kFunctionIndex };
   Ids ids = Ids::kAny;             // which ids of calls it takes; kFunctionIndex: functions.NAME:INDEX
+  bool ids_begin_anew = false;     // INDEX counts the calls of one answer, not those of the conversation
   bool tools_shown = false;        // it reads `tools`; else they stand behind the system message's text
   bool calls_shown = false;        // it reads `tool_calls`; else calls are text of the assistant
   bool results_shown = false;      // it reads messages of the role tool; else results are text of the user
+  bool result_parts = false;       // as parts too, an image among them; else they are texts, and images the user's
   bool system_shown = true;        // it reads messages of the role system; else the tools stand before the user's text
   std::string default_system;      // what it says in place of a system message that is not there
   bool arguments_as_text = false;  // it wants the JSON text of arguments, not the object

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "dialog/marks.h"
@@ -12,6 +13,8 @@ namespace situ {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr const char* kAnyId = "call00000";  // of a call that is shown as an example
 
 std::string text_of(const Json& message, const char* key) {
   const auto found = message.find(key);
@@ -42,7 +45,11 @@ void add_text(Json& message, const std::string& text, bool behind) {
 // Calls of the conversation so far, whose results come next.
 class Ids {
  public:
-  explicit Ids(Form::Ids kind) : kind_(kind) {}
+  explicit Ids(const Form& form) : kind_(form.ids), anew_(form.ids_begin_anew) {}
+
+  void begin_answer() {
+    if (anew_) count_ = 0;
+  }
 
   std::string of_call(const std::string& id, const std::string& name) {
     const std::string fitted = fit(id, name, count_++);
@@ -72,12 +79,14 @@ class Ids {
 
  private:
   Form::Ids kind_;
+  bool anew_;
   size_t count_ = 0;
   std::vector<Call> calls_;
 };
 
 void fit_calls(const Form& form, Ids& ids, Json& message) {
   std::string spelled;
+  ids.begin_answer();
   for (Json& call : message["tool_calls"]) {
     if (!call.is_object()) continue;
     if (!call.contains("function") || !call["function"].is_object()) call["function"] = Json::object();
@@ -103,21 +112,47 @@ void fit_result(Ids& ids, Json& message) {
   if (text_of(message, "name").empty()) message["name"] = call->name;
 }
 
-// Results of one turn are one text of the user.
-void add_result_text(const Json& message, Json& fitted) {
-  Json turn = {{"role", "user"}, {"content", message.contains("content") ? message["content"] : Json("")}};
+// The texts of a content, as one; what else is in it goes to `others`.
+std::string joined_texts(const Json& content, Json& others) {
+  if (!content.is_array()) return content.is_string() ? content.get<std::string>() : "";
   std::string text;
-  if (turn["content"].is_array())
-    for (const Json& part : turn["content"]) text += text_of(part, "text");
-  else
-    text = text_of(turn, "content");
-  text = "<tool_response>\n" + text + "\n</tool_response>";
-  if (!fitted.empty() && fitted.back().value("role", "") == "user" &&
-      text_of(fitted.back(), "content").starts_with("<tool_response>"))
-    fitted.back()["content"] = text_of(fitted.back(), "content") + "\n" + text;
-  else
-    fitted.push_back({{"role", "user"}, {"content", text}});
+  for (const Json& part : content)
+    if (part.is_object() && part.value("type", "") != "text")
+      others.push_back(part);
+    else
+      text += part.is_string() ? part.get<std::string>() : text_of(part, "text");
+  return text;
 }
+
+// Results that are text of the user, and images of results.
+class ResultTurns {
+ public:
+  explicit ResultTurns(const Form& form) : form_(form) {}
+
+  void add(Json message, Json& fitted) {
+    if (form_.results_shown && form_.result_parts) return fitted.push_back(std::move(message));
+    const std::string text = joined_texts(message["content"], images_);
+    if (form_.results_shown) {
+      message["content"] = text;
+      return fitted.push_back(std::move(message));
+    }
+    text_ += (text_.empty() ? "" : "\n") + ("<tool_response>\n" + text + "\n</tool_response>");
+  }
+  // Behind all results of an answer, which are one turn.
+  void end(Json& fitted) {
+    Json content = std::exchange(images_, Json::array());
+    if (content.empty() && text_.empty()) return;
+    if (!text_.empty()) content.insert(content.begin(), Json{{"type", "text"}, {"text", text_}});
+    if (content.size() == 1 && !text_.empty()) content = text_;
+    text_.clear();
+    fitted.push_back({{"role", "user"}, {"content", std::move(content)}});
+  }
+
+ private:
+  const Form& form_;
+  std::string text_;
+  Json images_ = Json::array();
+};
 
 void show_tools(const Form& form, std::span<const Tool> tools, Json& messages) {
   const std::string text = tools_text(form, tools);
@@ -153,7 +188,8 @@ std::string literal_arguments(const CallForm& form, const Json& arguments) {
 }  // namespace
 
 void fit_history(const Form& form, std::span<const Tool> tools, Json& messages, Json& variables) {
-  Ids ids(form.ids);
+  Ids ids(form);
+  ResultTurns results(form);
   Json fitted = Json::array();
   for (Json& message : messages) {
     const std::string role = text_of(message, "role");
@@ -170,12 +206,15 @@ void fit_history(const Form& form, std::span<const Tool> tools, Json& messages, 
       else
         message.erase("tool_calls");
     }
-    if (role == "tool") fit_result(ids, message);
-    if (role == "tool" && !form.results_shown)
-      add_result_text(message, fitted);
-    else
-      fitted.push_back(std::move(message));
+    if (role == "tool") {
+      fit_result(ids, message);
+      results.add(std::move(message), fitted);
+      continue;
+    }
+    results.end(fitted);
+    fitted.push_back(std::move(message));
   }
+  results.end(fitted);
   messages = std::move(fitted);
   if (tools.empty()) return;
   if (!form.tools_shown) return show_tools(form, tools, messages);
@@ -196,9 +235,8 @@ std::string tools_text(const Form& form, std::span<const Tool> tools) {
       "# Tools\n\nYou may call functions to help with the user's request. They are described by these JSON "
       "objects:\n<tools>\n";
   for (const Tool& tool : tools) text += json_text(json_of(tool)) + "\n";
-  text +=
-      "</tools>\n\nTo call a function, write its name and its arguments as follows; results come back in "
-      "<tool_response> tags:\n";
+  text += "</tools>\n\nTo call a function, write its name and its arguments as follows";
+  text += form.results_shown ? ":\n" : "; results come back in <tool_response> tags:\n";
   return text + spelled_call(form.calls, "NAME", {{"ARGUMENT", "VALUE"}});
 }
 
@@ -210,6 +248,8 @@ std::string spelled_call(const CallForm& form, const std::string& name, const Js
         at = name;
       else if (at == "$arguments")
         at = arguments;
+      else if (at == "$id")
+        at = kAnyId;
       else if (at.is_object())
         for (auto& [key, value] : at.items()) fill(value);
     };
@@ -226,7 +266,8 @@ std::string spelled_call(const CallForm& form, const std::string& name, const Js
   }
   if (form.kind == CallForm::Kind::kPython || form.kind == CallForm::Kind::kLiterals)
     return form.open + form.call_open + name + literal_arguments(form, arguments) + form.call_close + form.close;
-  return form.open + form.call_open + name + form.name_close + json_text(arguments) + form.call_close + form.close;
+  const std::string id = form.id_open.empty() ? "" : form.id_open + (form.id_is_index ? "0" : kAnyId);
+  return form.open + form.call_open + name + id + form.name_close + json_text(arguments) + form.call_close + form.close;
 }
 
 }  // namespace situ

@@ -14,7 +14,8 @@ namespace situ {
 // arguments as texts or objects. `variables`: what else the template gets. Makes of them what the template of this form
 // reads: arguments as objects or texts, ids in its form and the same in results, names of results, the key of
 // reasoning, content "" in place of null; `tools` as a variable, or behind the system message's text; calls and results
-// as text where the template shows none. Without tools, a template's own text stays as it is.
+// as text where the template shows none. Images of results that it shows as texts alone stand in a turn of the user
+// behind them. Without tools, a template's own text stays as it is.
 void fit_history(const Form& form, std::span<const Tool> tools, nlohmann::ordered_json& messages,
                  nlohmann::ordered_json& variables);
 

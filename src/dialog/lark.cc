@@ -78,6 +78,15 @@ std::string Lark::text_to(std::string_view mark, const std::string& but) {
   return rest.empty() ? first : rule(first + " " + rest);
 }
 
+std::string Lark::mark_first(std::string_view text) {
+  if (begins_special(text)) return lexeme("/[ \\t\\r\\n]{1,8}/") + "? " + mark(text);
+  const std::vector<Part> parts = parts_of(text);
+  if (parts.empty()) return "";
+  const std::string first = lexeme("/[ \\t\\r\\n]{0,8}" + escaped(parts[0].text) + "/", "[lazy]");
+  const std::string rest = mark(text.substr(parts[0].text.size()));
+  return rest.empty() ? first : first + " " + rest;
+}
+
 std::string Lark::rule(const std::string& body) {
   const auto [found, added] = names_.try_emplace(body, "r" + std::to_string(names_.size()));
   if (added) rules_ += found->second + ": " + body + "\n";

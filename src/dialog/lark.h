@@ -24,6 +24,8 @@ class Lark {
   // Any text, none of the marks in it.
   std::string text_without(std::string_view mark, const std::string& but = "");
   bool begins_special(std::string_view mark) const;
+  // The mark, perhaps behind white space, where another text may stand in its place: what begins with it is the mark.
+  std::string mark_first(std::string_view text);
 
   // Adds "name: body", and returns the name of a rule with this body.
   std::string rule(const std::string& body);

@@ -13,7 +13,7 @@ using Match = MarkMatch::Kind;
 
 class MarkedSpelling : public AnswerReader::Spelling {
  public:
-  MarkedSpelling(Form form, std::vector<Tool> tools, bool in_reasoning);
+  MarkedSpelling(Form form, std::vector<Tool> tools, bool in_reasoning, bool calls_first);
   void read(std::string& text, bool last) override;
   bool in_call() const override { return broken_ || (call_ && call_->begun()); }
   bool in_reasoning() const override { return stage_ == Stage::kReasoning; }
@@ -47,6 +47,7 @@ class MarkedSpelling : public AnswerReader::Spelling {
 
   const Form form_;
   const std::vector<Tool> tools_;
+  const bool calls_first_;  // a call stands at the beginning of the answer, or there is none
   std::string open_, call_open_, call_close_, between_, close_, reasoning_open_, reasoning_close_;
   std::vector<std::string> begins_;  // the marks of which one begins a call; none: what begins an answer may
   Stage stage_ = Stage::kStart;
@@ -59,13 +60,13 @@ class MarkedSpelling : public AnswerReader::Spelling {
   std::unique_ptr<CallReader> call_;
 };
 
-MarkedSpelling::MarkedSpelling(Form form, std::vector<Tool> tools, bool in_reasoning)
-    : form_(std::move(form)), tools_(std::move(tools)) {
+MarkedSpelling::MarkedSpelling(Form form, std::vector<Tool> tools, bool in_reasoning, bool calls_first)
+    : form_(std::move(form)), tools_(std::move(tools)), calls_first_(calls_first || form_.calls.bare()) {
   const CallForm& calls = form_.calls;
   open_ = trimmed(calls.open), call_open_ = trimmed(calls.call_open), call_close_ = trimmed(calls.call_close);
   between_ = trimmed(calls.between), close_ = trimmed(calls.close);
   reasoning_open_ = trimmed(form_.reasoning.open), reasoning_close_ = trimmed(form_.reasoning.close);
-  if (!tools_.empty() && !calls.bare())
+  if (!tools_.empty() && !calls_first_)
     for (const std::string& mark : {open_, call_open_})
       if (!mark.empty()) begins_.push_back(mark);
   if (in_reasoning && !reasoning_close_.empty()) stage_ = Stage::kReasoning;
@@ -84,8 +85,9 @@ void MarkedSpelling::read(std::string& text, bool last) {
   if (!last) return;
   if (held || stage_ == Stage::kText || stage_ == Stage::kStart) {  // what never became a call is text
     call_.reset();
-    const std::string end = space_ + text.substr(held ? 0 : at_);
-    if (!(cut && held) && (!had_call_ || !trimmed(end).empty())) out.text(end);
+    const std::string rest = text.substr(held ? 0 : at_), end = space_ + rest;
+    const bool left_out = cut && (held || !rest.empty());  // a call, or a mark, that has begun
+    if (!left_out && (!had_call_ || !trimmed(end).empty())) out.text(end);
     space_.clear();
     stage_ = Stage::kText;
   } else if (stage_ == Stage::kReasoning && !cut) {  // white space, or a mark that begins
@@ -150,7 +152,7 @@ bool MarkedSpelling::read_start(Rest rest) {
                                     {std::string_view(reasoning_close_), Stage::kStart}}) {
     if (mark.empty() || after_reasoning_) continue;
     const MarkMatch match = match_mark(rest.text, mark);
-    if (match.kind == Match::kBegun && !rest.last) return false;
+    if (match.kind == Match::kBegun && (!rest.last || (cut && is_cut_mark(rest.text, mark)))) return false;
     if (match.kind == Match::kNo || match.kind == Match::kBegun) continue;
     at_ += match.size;
     space_.clear();
@@ -159,7 +161,7 @@ bool MarkedSpelling::read_start(Rest rest) {
     return true;
   }
   stage_ = Stage::kText;
-  if (!tools_.empty() && form_.calls.bare()) begin_section(true);
+  if (!tools_.empty() && calls_first_) begin_section(true);
   return true;
 }
 
@@ -193,7 +195,8 @@ size_t MarkedSpelling::call_at(Rest rest, bool* whole) const {
     for (const std::string& mark : begins_) {
       if (rest.text[at] != mark[0]) continue;
       const MarkMatch match = match_mark(rest.text.substr(at), mark);
-      if (match.kind == Match::kNo || (match.kind == Match::kBegun && rest.last)) continue;
+      if (match.kind == Match::kNo) continue;
+      if (match.kind == Match::kBegun && rest.last && !(cut && is_cut_mark(rest.text.substr(at), mark))) continue;
       *whole = match.kind == Match::kWhole;
       return at;
     }
@@ -345,8 +348,9 @@ bool MarkedSpelling::read_skip(Rest rest) {
 
 }  // namespace
 
-std::unique_ptr<AnswerReader::Spelling> marked_spelling(Form form, std::vector<Tool> tools, bool in_reasoning) {
-  return std::make_unique<MarkedSpelling>(std::move(form), std::move(tools), in_reasoning);
+std::unique_ptr<AnswerReader::Spelling> marked_spelling(Form form, std::vector<Tool> tools, bool in_reasoning,
+                                                        bool calls_first) {
+  return std::make_unique<MarkedSpelling>(std::move(form), std::move(tools), in_reasoning, calls_first);
 }
 
 }  // namespace situ

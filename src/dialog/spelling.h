@@ -23,7 +23,8 @@ class AnswerReader::Spelling {
   bool cut = false;  // the answer has no end of its own
 };
 
-std::unique_ptr<AnswerReader::Spelling> marked_spelling(Form form, std::vector<Tool> tools, bool in_reasoning);
+std::unique_ptr<AnswerReader::Spelling> marked_spelling(Form form, std::vector<Tool> tools, bool in_reasoning,
+                                                        bool calls_first);
 std::unique_ptr<AnswerReader::Spelling> channel_spelling(Form form, std::vector<Tool> tools);
 
 }  // namespace situ

@@ -14,7 +14,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr int64_t kMostKeys = 2048;  // of one object: templates search them one by one
+
 
 // Every text of a message but for the names of roles and of parts' types.
 Status break_texts(const FolderTokenizer& tokenizer, char32_t mark, OrderedJson& value, bool* any) {
@@ -146,7 +146,7 @@ Result<OrderedJson> variables_of(const ChatOptions& options) {
   if (!options.tools_json.empty()) {
     Result<OrderedJson> tools = parse_option(options.tools_json, "the tools of a conversation", true);
     if (!tools.is_ok()) return tools;
-    variables["tools"] = std::move(*tools);
+    if (options.tool_choice != "none") variables["tools"] = std::move(*tools);
   }
   return variables;
 }
@@ -192,8 +192,11 @@ Result<PromptText> render_conversation(const FolderTokenizer& tokenizer, std::sp
   if (const auto tools = variables.find("tools"); tools != variables.end())
     SITU_RETURN_IF_ERROR(break_texts(tokenizer, *mark, *tools, &any));
   if (fits) {
-    SITU_TAKE(tools, broken_tools(tokenizer, *mark, dialog->tools, &any));
-    fit_history(dialog->form->form, tools, turns, variables);
+    const Form& form = dialog->form->form;
+    std::vector<Tool> tools;  // but those that the template gets as they are given
+    if (!form.tools_shown || !variables.contains("tools"))
+      SITU_RETURN_IF_ERROR(assign(&tools, broken_tools(tokenizer, *mark, dialog->tools, &any)));
+    fit_history(form, tools, turns, variables);
   }
   if (any) prompt.mark = *mark;
   if (options.continue_last) {

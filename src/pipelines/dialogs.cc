@@ -2,10 +2,16 @@
 
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 #include "base/assign.h"
+#include "base/random_id.h"
 #include "dialog/call_grammar.h"
 #include "dialog/find_form.h"
 #include "requests/text_output.h"
+#include "situ/tools.h"
+#include "text/json_file.h"
+#include "text/ordered_json.h"
 #include "text/tokenizer.h"
 
 namespace situ {
@@ -24,7 +30,79 @@ std::string rule_of_regex(const std::string& regex) {
   return regex.empty() ? "/(?:)/" : rule + "/";
 }
 
+// What the options ask for, as a part of a Lark grammar, and the option that does; "": nothing.
+std::pair<std::string, const char*> rule_of(const GenerateOptions& options) {
+  if (options.json_schema) return {"%json " + *options.json_schema, "json_schema"};
+  if (options.regex) return {rule_of_regex(*options.regex), "regex"};
+  if (options.grammar) return {"%lark {\n" + *options.grammar + "\n}", "grammar"};
+  return {"", ""};
+}
+
 std::string text_or_none(const Result<std::string>& text) { return text.is_ok() ? *text : std::string(); }
+
+using OrderedJson = nlohmann::ordered_json;
+
+
+// {"type": "function", "function": {"name", "description", "parameters"}}, or that of "function". `where`: "[0]".
+Result<Tool> tool_of(const OrderedJson& given, const std::string& where) {
+  const auto wrong = [&](const std::string& field, const std::string& wanted) {
+    return Status::error(Code::kInvalidArgument, where + field + " should be " + wanted);
+  };
+  const bool wrapped = given.is_object() && given.contains("function");
+  const std::string in = wrapped ? ".function" : "";
+  const OrderedJson& function = wrapped ? given["function"] : given;
+  if (!function.is_object()) return wrong(in, "an object");
+  if (given.value("type", OrderedJson("function")) != "function") return wrong(".type", "function");
+  const OrderedJson name = function.value("name", OrderedJson()), text = function.value("description", OrderedJson()),
+             schema = function.value("parameters", OrderedJson());
+  if (!name.is_string() || name.get_ref<const std::string&>().empty()) return wrong(in + ".name", "a string");
+  if (!text.is_null() && !text.is_string()) return wrong(in + ".description", "a string");
+  if (!schema.is_null() && !schema.is_object()) return wrong(in + ".parameters", "a JSON schema of an object");
+  return Tool{name.get<std::string>(), text.is_string() ? text.get<std::string>() : "",
+              schema.is_object() && !schema.empty() ? json_text(schema) : ""};
+}
+
+Result<std::vector<Tool>> tools_of(const std::string& text) {
+  std::vector<Tool> tools;
+  if (text.empty()) return tools;
+  SITU_RETURN_IF_ERROR(check_json(text, "the list of tools", kMostKeys).or_code(Code::kInvalidArgument));
+  const std::variant<OrderedJson, JsonFault> read = parse_ordered(text);
+  const OrderedJson* const list = std::get_if<OrderedJson>(&read);
+  if (!list || !list->is_array()) return Status::error(Code::kInvalidArgument, "should be a JSON list of tools");
+  for (const OrderedJson& given : *list) {
+    const std::string where = "[" + std::to_string(tools.size()) + "]";
+    SITU_TAKE(tool, tool_of(given, where));
+    if (std::any_of(tools.begin(), tools.end(), [&](const Tool& t) { return t.name == tool.name; }))
+      return Status::error(Code::kInvalidArgument, where + ": two tools are called '" + tool.name + "'");
+    tools.push_back(std::move(tool));
+  }
+  return tools;
+}
+
+class DialogParts final : public AnswerParts {
+ public:
+  explicit DialogParts(const Dialog& dialog) : reader_(dialog.reader()) {}
+  void read(std::string_view text, Event& to) override { put(reader_.push(text), to); }
+  void end(bool cut, Event& to) override { put(reader_.finish(cut), to); }
+
+ private:
+  // The part of this call in the event.
+  static CallPiece& piece_of(size_t call, Event& to) {
+    if (to.calls.empty() || to.calls.back().call != call) to.calls.push_back({call});
+    return to.calls.back();
+  }
+  static void put(const std::vector<DialogEvent>& events, Event& to) {
+    for (const DialogEvent& event : events) {
+      if (const auto* thought = std::get_if<ReasoningPiece>(&event)) to.reasoning += thought->text;
+      if (const auto* text = std::get_if<TextPiece>(&event)) to.text += text->text;
+      if (const auto* begun = std::get_if<CallBegun>(&event))
+        to.calls.push_back({begun->index, random_id("call_"), begun->name});
+      if (const auto* more = std::get_if<ArgumentsPiece>(&event)) piece_of(more->index, to).arguments_json += more->json;
+      if (const auto* ended = std::get_if<CallEnded>(&event)) piece_of(ended->index, to).ended = true;
+    }
+  }
+  AnswerReader reader_;
+};
 
 bool is_reasoning(const DialogEvent& event) { return std::holds_alternative<ReasoningPiece>(event); }
 
@@ -42,31 +120,45 @@ ModelForm form_of(const FolderTokenizer& tokenizer) {
   return made;
 }
 
-Result<GrammarCache::OfAnswer> grammar_of(const Dialog& dialog, const GenerateOptions& options,
-                                          const FolderTokenizer& tokenizer) {
-  GrammarCache::OfAnswer grammar;
-  if (!dialog.form) return grammar;
-  const Form& form = dialog.form->form;
+Status check_tools(const std::string& tools_json) { return tools_of(tools_json).status(); }
+
+Result<Dialog> dialog_of(const ModelForm* form, const ChatOptions& options) {
+  Dialog dialog{.form = form};
+  Result<std::vector<Tool>> tools = tools_of(options.tools_json);
+  if (!tools.is_ok()) return tools.status().with_context("tools").or_option("tools");
+  const std::string& wanted = options.tool_choice;
+  using Kind = ToolChoice::Kind;
+  const bool named = !wanted.empty() && wanted != "auto" && wanted != "none" && wanted != "required";
+  dialog.choice = {named                  ? Kind::kNamed
+                   : wanted == "none"     ? Kind::kNone
+                   : wanted == "required" ? Kind::kRequired
+                                          : Kind::kAuto,
+                   named ? wanted : "", options.parallel_tool_calls};
+  const auto is_wanted = [&](const Tool& tool) { return tool.name == wanted; };
+  if (wanted == "required" && tools->empty())
+    return Status::wrong_option("tool_choice", "tool_choice wants a call, and there are no tools");
+  if (named && std::none_of(tools->begin(), tools->end(), is_wanted))
+    return Status::wrong_option("tool_choice", "tool_choice should be auto, none, required or the name of a tool, is '" + wanted + "'");
+  if (wanted != "none") dialog.tools = std::move(*tools);
+  return dialog;
+}
+
+std::unique_ptr<AnswerParts> parts_of(const Dialog& dialog) { return std::make_unique<DialogParts>(dialog); }
+
+Status set_grammar(Dialog* dialog, const GenerateOptions& options, const FolderTokenizer& tokenizer) {
+  if (!dialog->form) return Status::ok();
+  const Form& form = dialog->form->form;
   const SpecialToken special = special_tokens_of(tokenizer);
-  if (!dialog.tools.empty()) {
-    const char* other = options.json_schema ? "json_schema"
-                        : options.regex     ? "regex"
-                        : options.grammar   ? "grammar"
-                                            : "";
-    if (*other != 0 && dialog.choice.kind == ToolChoice::Kind::kAuto)
-      return Status::wrong_option(other, std::string(other) + " and tools: an answer has one grammar");
-    grammar.option = "tools";
-    SITU_RETURN_IF_ERROR(
-        assign(&grammar.source, call_grammar(form, dialog.tools, dialog.choice, dialog.in_reasoning, special)));
-    return grammar;
+  const auto [rule, option] = rule_of(options);
+  if (!dialog->tools.empty()) {
+    dialog->grammar.option = "tools";
+    dialog->calls_first = dialog->choice.kind == ToolChoice::Kind::kAuto && !rule.empty();
+    return assign(&dialog->grammar.source,
+                  call_grammar(form, dialog->tools, dialog->choice, dialog->in_reasoning, special, rule));
   }
-  if (!form.reasons() || form.calls.kind == CallForm::Kind::kChannels) return grammar;
-  const std::string rule = options.json_schema ? "%json " + *options.json_schema
-                           : options.regex     ? rule_of_regex(*options.regex)
-                                               : std::string();
-  if (rule.empty()) return grammar;
-  return GrammarCache::OfAnswer{grammar_behind_reasoning(form, rule, dialog.in_reasoning, special),
-                                options.json_schema ? "json_schema" : "regex"};
+  if (form.reasons() && !rule.empty())
+    dialog->grammar = {grammar_behind_reasoning(form, rule, dialog->in_reasoning, special), option};
+  return Status::ok();
 }
 
 std::string text_of_answer(const Dialog& dialog, const FolderTokenizer& tokenizer, std::span<const int64_t> ids) {

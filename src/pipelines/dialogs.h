@@ -11,8 +11,11 @@
 #include "dialog/form.h"
 #include "dialog/tool.h"
 #include "pipelines/grammar_cache.h"
+#include "requests/answer.h"
 
 namespace situ {
+
+inline constexpr int64_t kMostKeys = 2048;  // of one object of JSON: templates search them one by one
 
 struct ModelForm {
   Form form;
@@ -25,17 +28,22 @@ struct Dialog {
   std::vector<Tool> tools = {};     // that are shown; none: calls are text
   ToolChoice choice = {};
   bool in_reasoning = false;            // the prompt has begun the reasoning: see read_prompt()
+  bool calls_first = false;             // an answer is calls, or what the options ask for: see set_grammar()
   GrammarCache::OfAnswer grammar = {};  // what the answer must match; "": what the options ask for
 
   // Whether the text of the answer has marks that are read. Else it is shown as it is.
   bool reads() const { return form && (!tools.empty() || form->form.reasons()); }
-  AnswerReader reader() const { return AnswerReader(form->form, tools, in_reasoning); }
+  AnswerReader reader() const { return AnswerReader(form->form, tools, in_reasoning, calls_first); }
 };
 
-// The grammar of an answer that may, or must, call one of the tools; or else that of an answer whose options ask for
-// one, behind the reasoning that comes first. Error kInvalidArgument: the option that is wrong.
-Result<GrammarCache::OfAnswer> grammar_of(const Dialog& dialog, const GenerateOptions& options,
-                                          const FolderTokenizer& tokenizer);
+// Of a conversation by itself, before it is rendered. `form`: null: the tools are checked, and there is no dialog.
+Result<Dialog> dialog_of(const ModelForm* form, const ChatOptions& options);
+// How the answer of a dialog that is read is parted.
+std::unique_ptr<AnswerParts> parts_of(const Dialog& dialog);
+
+// The grammar of an answer that may, or must, call one of the tools, or is what the options ask for, behind the
+// reasoning that comes first. Error kInvalidArgument: a tool that is wrong, as the option "tools".
+Status set_grammar(Dialog* dialog, const GenerateOptions& options, const FolderTokenizer& tokenizer);
 
 // Of an answer that is read: its text, and how many of its tokens are reasoning, with the marks around it.
 std::string text_of_answer(const Dialog& dialog, const FolderTokenizer& tokenizer, std::span<const int64_t> ids);

@@ -46,6 +46,10 @@ Result<std::optional<Grammar>> GrammarCache::get(const GenerateOptions& options,
       return fork(found->grammar);
     }
   }
+  for (const Source& s : sources)  // that the answer's has as parts: what is wrong with one alone names its option
+    if (s.text && !answer.source.empty())
+      if (const Status own = Grammar::check(s.kind, *s.text); !own.is_ok())
+        return own.with_context(s.name).or_option(s.name);
   Result<Grammar> grammar = Grammar::compile(*tokenizer, wanted->kind, *wanted->text, vocabulary);
   if (!grammar.is_ok()) return grammar.status().with_context(wanted->name).or_option(wanted->name);
   Result<std::optional<Grammar>> own = fork(*grammar);

@@ -25,6 +25,13 @@ Status check_no_media(std::span<const Message> messages) {
   return Status::ok();
 }
 
+Result<PromptText> rendered(const Tokenizer::Impl& impl, std::span<const Message> messages,
+                            const ChatOptions& options) {
+  SITU_RETURN_IF_ERROR(impl.check_template());
+  SITU_TAKE(dialog, dialog_of(impl.form(), options));
+  return render_conversation(*impl.loaded, messages, options, &dialog);
+}
+
 }  // namespace
 
 Status Tokenizer::Impl::check() const {
@@ -93,15 +100,14 @@ std::optional<std::string> Tokenizer::bytes_of(int64_t id) const {
 bool Tokenizer::is_special(int64_t id) const { return impl_->loaded && impl_->loaded->is_special(id); }
 
 Result<std::string> Tokenizer::render(std::span<const Message> messages, const ChatOptions& options) const {
-  SITU_RETURN_IF_ERROR(impl_->check_template());
-  SITU_TAKE(prompt, render_conversation(*impl_->loaded, messages, options));
+  SITU_TAKE(prompt, rendered(*impl_, messages, options));
   return without_mark(prompt.text, prompt.mark);
 }
 
 Result<std::vector<int64_t>> Tokenizer::encode(std::span<const Message> messages, const ChatOptions& options) const {
   SITU_RETURN_IF_ERROR(impl_->check_template());
   SITU_RETURN_IF_ERROR(check_no_media(messages));
-  SITU_TAKE(prompt, render_conversation(*impl_->loaded, messages, options));
+  SITU_TAKE(prompt, rendered(*impl_, messages, options));
   return encode_prompt(*impl_->loaded, prompt);
 }
 

@@ -202,7 +202,13 @@ Result<Prompt> read_prompt(const Model::Impl& model, Prompt prompt, Dialog* dial
       std::count_if(prompt.parts.begin(), prompt.parts.end(), [](const Part& p) { return p.kind == Kind::kIds; });
   if (prompt.messages.empty() && ids <= 1 && std::all_of(prompt.parts.begin(), prompt.parts.end(), is_read))
     return prompt;
-  return or_out_of_memory([&] { return PromptReader(model, prompt, dialog).read(); });
+  return or_out_of_memory([&]() -> Result<Prompt> {
+    if (dialog || prompt.messages.empty()) return PromptReader(model, prompt, dialog).read();
+    SITU_TAKE(own, dialog_of(model.texts->form(), prompt.chat));
+    SITU_TAKE(made, PromptReader(model, prompt, &own).read());
+    if (own.reads()) made.dialog = std::make_shared<const Dialog>(std::move(own));
+    return made;
+  });
 }
 
 Result<std::string> text_of_conversation(const Model::Impl& model, const Prompt& prompt, Dialog* dialog) {

@@ -6,7 +6,7 @@
 namespace situ {
 
 // What Model::read() does. A prompt of ids and arrays is left as it is. `dialog`: see render_conversation(); learns
-// whether the prompt has begun the reasoning. Null: none.
+// whether the prompt has begun the reasoning. Null: the conversation's own, which the prompt then has.
 Result<Prompt> read_prompt(const Model::Impl& model, Prompt prompt, Dialog* dialog = nullptr);
 
 // The text that a conversation becomes by the chat template, before images and sounds take the place of their

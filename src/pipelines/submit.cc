@@ -55,11 +55,12 @@ struct ToBegin {
   std::string salt = {};
   GrammarCache::OfAnswer grammar = {};
   std::span<const int64_t> shown = {};
+  std::shared_ptr<const Dialog> dialog = {};  // that is read here; null: by the caller, or none is
 };
 
 // The decoding of an answer.
 Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, ToBegin todo) {
-  auto& [start, options, resolved, salt, of_answer, shown] = todo;
+  auto& [start, options, resolved, salt, of_answer, shown, dialog] = todo;
   const bool beams = resolved.beams.beams > 1;
   if (beams && resolved.sampling.max_new_tokens > 1 && m.in_place && !m.in_place->can_fork()) {
     const std::string& why = m.in_place->one_sequence();
@@ -69,12 +70,15 @@ Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, ToBegin todo) 
   }
   Result<std::optional<Grammar>> grammar = m.grammars.get(options, of_answer, m.text(), m.vocabulary);
   if (!grammar.is_ok()) return grammar.status().or_code(Code::kInvalidArgument);
+  if (beams && *grammar && of_answer.option == "tools")
+    return Status::wrong_option("tools", "beams " + std::to_string(resolved.beams.beams) + " and tools: a beam search follows no grammar");
   const int64_t guesses = options.draft_tokens > 0 ? options.draft_tokens : options.prompt_lookup;
   if (!beams) SITU_RETURN_IF_ERROR(check_guesses(m, options, start, guesses));
   const auto rules = [&] {
     AnswerRules all{resolved.sampling,         resolved.beams, resolved.stop,    resolved.notes,    {},
                     options.report_perplexity, options.echo,   options.logprobs, options.num_return};
-    all.shown = shown;
+    all.shown = beams && dialog ? std::span<const int64_t>() : shown;
+    if (dialog && !beams) all.parts = parts_of(*dialog);
     return all;
   };
   const bool may_give_way = m.in_place && !m.in_place->has_window();
@@ -93,7 +97,7 @@ Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, ToBegin todo) 
 
 // The decoding that the options ask for.
 Result<std::unique_ptr<Decoding>> decoding_of(Model::Impl& m, ToBegin todo) {
-  const auto& [start, options, resolved, salt, of_answer, shown] = todo;
+  const auto& [start, options, resolved, salt, of_answer, shown, dialog] = todo;
   if (!options.prompt_logprobs) return answer_decoding(m, std::move(todo));
   if (m.has_encoder() || !start.source.tensors.empty())
     return Status::error(Code::kUnsupportedModel,
@@ -156,7 +160,7 @@ class Followed {
   struct Live {
     size_t index;
     std::shared_ptr<Job> job;
-    std::string text;  // that was shown
+    Said said;  // that was shown
     std::vector<int64_t> ids;
     bool ended_by_caller;
   };
@@ -164,8 +168,8 @@ class Followed {
   // Behind the token that the callback refuses the answer has nothing more, whatever was computed meanwhile.
   void read(Live& l) {
     while (std::optional<Event> token = l.job->next(std::chrono::milliseconds(0))) {
-      if (l.ended_by_caller || (token->id < 0 && token->text.empty())) continue;
-      l.text += token->text;
+      if (l.ended_by_caller || !token->is_shown()) continue;
+      l.said.add(*token);
       if (token->id >= 0) l.ids.push_back(token->id);
       if (!on_event_ || on_event_(l.index, *token)) continue;
       l.ended_by_caller = true;
@@ -180,7 +184,9 @@ class Followed {
                             ? FinishReason::kStopString
                             : FinishReason::kCallback;
       g.output_ids = std::move(l.ids);
-      g.text = std::move(l.text);
+      g.text = std::move(l.said.text);
+      g.reasoning = std::move(l.said.reasoning);
+      g.tool_calls = l.said.take_calls();
       g.logprobs.resize(std::min(g.logprobs.size(), g.output_ids.size()));
     } else if (result.is_ok() && result->finish_reason == FinishReason::kCancelled && !l.job->begun) {
       result->finish_reason = FinishReason::kNotStarted;
@@ -209,6 +215,18 @@ GenerateOptions settled(GenerateOptions options, bool conversation) {
   return options;
 }
 
+// An answer that is read here, as the conversation's dialog says.
+Status read_by(const Dialog& of_prompt, const Model::Impl& m, ToBegin* todo) {
+  Dialog dialog = of_prompt;
+  SITU_RETURN_IF_ERROR(set_grammar(&dialog, todo->options, *m.text()));
+  todo->grammar = dialog.grammar;
+  todo->shown = dialog.form->shown;
+  if (!dialog.tools.empty() && !dialog.form->form.tools_shown)
+    todo->resolved.notes.push_back("the chat template shows no tools: the prompt describes them in a text of its own");
+  todo->dialog = std::make_shared<const Dialog>(std::move(dialog));
+  return Status::ok();
+}
+
 // `name`: of the prompt, for what is wrong with it.
 Result<ToBegin> prepare(const Model::Impl& m, const Prompt& prompt, const GenerateOptions& options,
                         const std::string& name = "") {
@@ -222,6 +240,7 @@ Result<ToBegin> prepare(const Model::Impl& m, const Prompt& prompt, const Genera
   SITU_RETURN_IF_ERROR(assign(&todo.resolved, resolve_options(todo.options, m.folder, m.text(), m.vocabulary))
                            .or_code(Code::kInvalidArgument));
   SITU_RETURN_IF_ERROR(named(todo.resolved.begin(todo.start.decoder, todo.start.source_ids, m.context_length)));
+  if (read->dialog) SITU_RETURN_IF_ERROR(named(read_by(*read->dialog, m, &todo)));
   return todo;
 }
 

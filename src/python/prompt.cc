@@ -106,6 +106,8 @@ std::pair<std::vector<Message>, ChatOptions> conversation_of(const nb::dict& giv
     messages.push_back(message_of(nb::cast<nb::dict>(message)));
   ChatOptions chat;
   chat.tools_json = nb::cast<std::string>(given["tools"]);
+  chat.tool_choice = nb::cast<std::string>(given["tool_choice"]);
+  chat.parallel_tool_calls = nb::cast<bool>(given["parallel_tool_calls"]);
   chat.variables_json = nb::cast<std::string>(given["variables"]);
   chat.add_generation_prompt = nb::cast<bool>(given["add_generation_prompt"]);
   chat.continue_last = nb::cast<bool>(given["continue_last"]);

@@ -22,7 +22,17 @@ static nb::list to_python(const std::vector<Generation::Logprobs>& logprobs) {
   return list;
 }
 
-nb::tuple to_python(const Event& e) { return nb::make_tuple(e.id, e.text, e.logprob, to_python(e.top), e.choice); }
+static nb::list to_python(const std::vector<ToolCall>& calls) {
+  nb::list list;
+  for (const ToolCall& c : calls) list.append(nb::make_tuple(c.id, c.name, c.arguments_json));
+  return list;
+}
+
+nb::tuple to_python(const Event& e) {
+  nb::list calls;
+  for (const CallPiece& c : e.calls) calls.append(nb::make_tuple(c.call, c.id, c.name, c.arguments_json, c.ended));
+  return nb::make_tuple(e.id, e.text, e.logprob, to_python(e.top), e.choice, e.reasoning, calls);
+}
 
 nb::dict to_python(const Generation& g) {
   nb::list prompt_logprobs;
@@ -31,10 +41,12 @@ nb::dict to_python(const Generation& g) {
   nb::list answers;
   for (const Generation::Answer& a : g.answers)
     answers.append(nb::make_tuple(a.output_ids, a.text, finish_reason_name(a.finish_reason), a.score,
-                                  to_python(a.logprobs), a.error));
+                                  to_python(a.logprobs), a.error, a.reasoning, to_python(a.tool_calls)));
   nb::dict d;
   d["output_ids"] = g.output_ids;
   d["text"] = g.text;
+  d["reasoning"] = g.reasoning;
+  d["tool_calls"] = to_python(g.tool_calls);
   d["finish_reason"] = finish_reason_name(g.finish_reason);
   d["error"] = g.finish_reason == FinishReason::kError ? error_text(g.error) : nb::none();
   d["seed"] = g.seed;

@@ -45,7 +45,7 @@ class PythonStream {
           token = asked->next(kSignals);
       }
       if (closed_) break;
-      if (token && is_shown(*token)) return token;
+      if (token && token->is_shown()) return token;
       if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
     }
     return std::nullopt;
@@ -69,7 +69,7 @@ class PythonStream {
   // The same as next() without waiting.
   std::optional<Event> poll() {
     while (!closed_ && !waits())
-      if (std::optional<Event> event = ticket().poll(); !event || is_shown(*event)) return event;
+      if (std::optional<Event> event = ticket().poll(); !event || event->is_shown()) return event;
     return std::nullopt;
   }
   bool ended() { return closed_ || !refused_.is_ok() || (!request_ && ticket().ended()); }
@@ -105,8 +105,6 @@ class PythonStream {
  private:
   static constexpr std::chrono::milliseconds kRoom{5};  // until the model is asked again
 
-  // Not an end alone.
-  static bool is_shown(const Event& event) { return event.id >= 0 || !event.text.empty(); }
   void ask() {
     Result<Ticket> ticket = model_->apart([&](Model& m) { return m.submit(*request_); });
     if (!ticket.is_ok() && ticket.status().code() == Code::kBusy) return;

@@ -17,9 +17,28 @@ Generation failed_answer(const Status& why) {
   return g;
 }
 
+void Said::add(const Event& event) {
+  text += event.text;
+  reasoning += event.reasoning;
+  for (const CallPiece& piece : event.calls) {
+    if (piece.call >= calls.size()) calls.push_back({piece.id, piece.name, ""}), ended.push_back(false);
+    calls[piece.call].arguments_json += piece.arguments_json;
+    ended[piece.call] = ended[piece.call] || piece.ended;
+  }
+}
+
+std::vector<ToolCall> Said::take_calls() {
+  std::vector<ToolCall> whole;
+  for (size_t i = 0; i < calls.size(); ++i)
+    if (ended[i]) whole.push_back(std::move(calls[i]));
+  calls.clear(), ended.clear();
+  return whole;
+}
+
 Answer::Answer(const Served& served, AnswerRules rules, std::span<const int64_t> prompt, SideThreads& beside,
                std::vector<Event>& shown, size_t choice)
     : text_(rules.text ? served.tokenizer : nullptr, rules.stop, rules.shown),
+      parts_(std::move(rules.parts)),
       end_ids_(rules.sampling.end_ids),
       most_(rules.sampling.max_new_tokens),
       least_(rules.sampling.min_new_tokens),
@@ -80,7 +99,10 @@ Status Answer::next(std::span<const float> logits) {
     token.top = l.top;
   }
   SITU_TAKE(text, text_.push(chosen));
-  token.text = text;
+  if (parts_)
+    parts_->read(text, token);
+  else
+    token.text = text;
   show(std::move(token));
   if (text_.stopped()) end(FinishReason::kStopString);
   if (left() <= 0) end(FinishReason::kLength);
@@ -93,7 +115,12 @@ void Answer::close() {
   const Result<std::string> rest = text_.finish();
   if (text_.stopped() && result_.finish_reason != FinishReason::kError)
     result_.finish_reason = FinishReason::kStopString;
-  Event last{-1, rest.is_ok() ? *rest : std::string()};
+  Event last{-1, rest.is_ok() && !parts_ ? *rest : std::string()};
+  if (parts_) {
+    const FinishReason reason = result_.finish_reason;
+    parts_->read(rest.is_ok() ? *rest : std::string(), last);
+    parts_->end(reason != FinishReason::kStop && reason != FinishReason::kStopString, last);
+  }
   last.finish = result_.finish_reason;
   show(std::move(last));
 }
@@ -102,11 +129,14 @@ Generation Answer::finish() {
   close();
   if (likelihood_ && likelihood_->sum().tokens > 0)
     result_.perplexity = std::exp(likelihood_->sum().nll / static_cast<double>(likelihood_->sum().tokens));
+  result_.text = std::move(said_.text);
+  result_.reasoning = std::move(said_.reasoning);
+  result_.tool_calls = said_.take_calls();
   return std::move(result_);
 }
 
 void Answer::show(Event token) {
-  result_.text += token.text;
+  said_.add(token);
   token.choice = choice_;
   shown_->push_back(std::move(token));
 }

@@ -15,6 +15,24 @@
 
 namespace situ {
 
+// Parts the text of an answer into what the caller gets: text, reasoning, calls.
+class AnswerParts {
+ public:
+  virtual ~AnswerParts() = default;
+  virtual void read(std::string_view text, Event& to) = 0;
+  virtual void end(bool cut, Event& to) = 0;  // `cut`: the answer has no end of its own
+};
+
+// What the events of an answer say together.
+struct Said {
+  std::string text, reasoning;
+  std::vector<ToolCall> calls;
+  std::vector<bool> ended;  // by call
+  void add(const Event& event);
+  // Only calls that are whole.
+  std::vector<ToolCall> take_calls();
+};
+
 // What the caller and the model's files ask for, checked and settled for one prompt.
 struct AnswerRules {
   SamplingOptions sampling;  // end_ids too: the ids that end the answer
@@ -28,6 +46,7 @@ struct AnswerRules {
   bool text = true;    // somebody reads it
   bool score = false;  // Generation::Answer::score: the log-probability of tokens and end, as they were chosen from
   std::span<const int64_t> shown = {};  // special tokens that the text shows; must outlive the answer
+  std::unique_ptr<AnswerParts> parts = {};  // null: all is text
 };
 
 // What there is of an answer that fails before its first token. Interrupted, it is cancelled.
@@ -72,6 +91,8 @@ class Answer {
   const Generation::Logprobs& report_logprobs(int64_t id, std::span<const float> logits);
 
   TextOutput text_;
+  std::unique_ptr<AnswerParts> parts_;
+  Said said_;
   std::vector<int64_t> end_ids_;
   int64_t most_, least_;  // new tokens
   std::optional<int64_t> top_logprobs_;

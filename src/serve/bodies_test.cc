@@ -559,7 +559,10 @@ TEST(Bodies, RefusalsOfMessages) {
     EXPECT_EQ(Json::parse(error.json),
               Json({{"type", "error"}, {"error", {{"type", type}, {"message", "a \"b\""}}}, {"request_id", "req_1"}}));
   }
-  EXPECT_EQ(messages_protocol().error({Kind::kHttp, "", "", 413}, "").status, 413);
+  const ErrorText large = messages_protocol().error({Kind::kHttp, "", "the body is too large", 413}, "");
+  EXPECT_EQ(large.status, 413);
+  EXPECT_EQ(Json::parse(large.json)["error"], Json({{"type", "request_too_large"}, {"message", "the body is too large"}}));
+  EXPECT_EQ(chat_protocol().error({Kind::kHttp, "", "", 413}, "").status, 413);
   const ErrorText context = messages_protocol().error({Kind::kContext, "messages", "other words", 0, 70, 64}, "");
   EXPECT_EQ(Json::parse(context.json)["error"]["message"], "prompt is too long: 70 tokens > 64 maximum");
 }

@@ -62,9 +62,8 @@ OrRefusal<Prompt> read_conversation(Ask& ask, Prompt conversation) {
   ask.dialog = dialog_of(ask);
   Result<Prompt> read = read_prompt(impl_of(*ask.by), std::move(conversation), &ask.dialog);
   if (!read.is_ok()) return refusal_of_reading(ask, read.status());
-  Result<GrammarCache::OfAnswer> grammar = grammar_of(ask.dialog, ask.options, *impl_of(*ask.by).text());
-  if (!grammar.is_ok()) return refusal_of(ask, grammar.status());
-  ask.dialog.grammar = std::move(*grammar);
+  if (const Status set = set_grammar(&ask.dialog, ask.options, *impl_of(*ask.by).text()); !set.is_ok())
+    return refusal_of(ask, set);
   return std::move(*read);
 }
 

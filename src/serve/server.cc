@@ -129,7 +129,9 @@ Status Server::load() {
     served.running_limit = options_.max_running;
   }
   for (const Hosted& h : models_.all())
-    static_cast<void>(impl_of(*h.model).texts->form());  // before anybody waits for it
+    if (const ModelForm* const form = impl_of(*h.model).texts->form(); form && options_.log)  // nobody waits for it yet
+      for (const std::string& what : form->form.dropped)
+        options_.log(note_of(h.name, "of an answer in a conversation the chat template leaves out " + what));
   loaded_ = true;
   for (Hosted& h : models_.all())
     if (InPlaceEngine* const engine = impl_of(*h.model).in_place.get()) engine->warm();
@@ -530,7 +532,7 @@ void Server::finish(Call& call) {
   if (options_.log) options_.log(line_of(call));
 }
 
-std::string Server::line_of(const Call& call) const {
+static std::string time_now() {
   const auto now = std::chrono::system_clock::now();
   const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
   const int64_t ms = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
@@ -539,10 +541,19 @@ std::string Server::line_of(const Call& call) const {
   char time[40], tail[8];
   std::strftime(time, sizeof(time), "%Y-%m-%dT%H:%M:%S", &utc);
   std::snprintf(tail, sizeof(tail), ".%03dZ", static_cast<int>(ms));
+  return std::string(time) + tail;
+}
+
+std::string Server::note_of(const std::string& model, const std::string& note) const {
+  if (!options_.json_log) return one_line(time_now() + " model=" + model + " note: " + note);
+  return json_text(Json{{"time", time_now()}, {"model", model}, {"note", note}});
+}
+
+std::string Server::line_of(const Call& call) const {
   const auto rounded = [](double value) { return std::round(value * 10) / 10; };
   const std::pair<const char*, Json> fields[] = {
       // no object: see text_of
-      {"time", std::string(time) + tail},
+      {"time", time_now()},
       {"id", call.request_id},
       {"key", call.key},
       {"method", call.method},

@@ -129,6 +129,7 @@ class Server final : HttpHandler, Client {
   void finish(Call& call);
   struct Finished;  // counts a call as finished when it goes
   std::string line_of(const Call& call) const;
+  std::string note_of(const std::string& model, const std::string& note) const;  // a line of the log, of no call
   std::string slots_event();
 
   // -- any thread

@@ -22,7 +22,7 @@ from situ._situ import Session, SituError, __version__, peak_rss_mib
 from situ.model import AsyncStream, Model, Stream, load, pull
 from situ.options import LoadOptions, Options, RequestOptions
 from situ.prompts import Conversation, Image, Message, Part, Prompt, Sound
-from situ.results import Answer, Facts, Generation, Ledger, Logprobs, Perplexity, PromptLogprob, Stage, Token, TokenLogprob
+from situ.results import Answer, CallPiece, Facts, Generation, Ledger, Logprobs, Perplexity, PromptLogprob, Stage, Token, TokenLogprob, ToolCall
 from situ.speech import Audio, Segment, SpeechOptions, Transcript, Transcription, Word
 
 SituError.__module__ = __name__  # as it is to be imported
@@ -31,6 +31,7 @@ __all__ = [
     "Answer",
     "AsyncStream",
     "Audio",
+    "CallPiece",
     "Conversation",
     "Facts",
     "Generation",
@@ -55,6 +56,7 @@ __all__ = [
     "Stream",
     "Token",
     "TokenLogprob",
+    "ToolCall",
     "Transcript",
     "Transcription",
     "Word",

@@ -17,7 +17,7 @@ from situ._situ import SituError
 from situ.lists import as_list, is_sequence, naming, shown, text_of, token_ids
 from situ.options import LoadOptions, RequestOptions
 from situ.prompts import ChatIds, Conversation, Ids, Prompt, described, settled_prompt, split
-from situ.results import Answer, Facts, Generation, Ledger, Logprobs, Perplexity, PromptLogprob, Stage, Token, TokenLogprob
+from situ.results import Answer, CallPiece, Facts, Generation, Ledger, Logprobs, Perplexity, PromptLogprob, Stage, Token, TokenLogprob, ToolCall
 from situ.speech import Audio, SpeechOptions, Transcription, features, transcribed
 
 
@@ -64,7 +64,8 @@ class Model:
         """Continues a prompt: text, token ids, or messages. A list of prompts, or a tuple, gives a list of answers, each the
         one that its prompt would have alone; they share steps.
 
-        options: see RequestOptions. A conversation that says nothing of drawing is drawn as the model's files say.
+        options: see RequestOptions. A conversation that says nothing of drawing is drawn as the model's files say; what its
+        answer thinks, and calls of `tools`, are in Generation.reasoning and Generation.tool_calls, not in its text.
 
         Raises SituError: an image or a sound that cannot be read, or another number of them than of placeholders; text without a
         tokenizer, an id out of range, a prompt longer than the context, an option out of its range; what fails before the answer's
@@ -238,7 +239,7 @@ class Model:
         """The prompt that the model's chat template makes of a conversation: a list of token ids. Its answers end at the
         eos_token of tokenizer_config.json too (Options.end_of_turn). SituError: no chat template.
 
-        options: those of a prompt.
+        options: those of a prompt. The text of an answer to ids has reasoning and calls in it as the model spells them.
         """
         return ChatIds(self._model.read(self._conversation(messages, options)).ids)
 
@@ -485,9 +486,13 @@ def _result(stream: _situ.TokenStream) -> Generation | None:
 atexit.register(_situ.end_program)
 
 
-def _token(raw: tuple[int, str, float | None, list[tuple[int, float]], int]) -> Token:
-    id, text, logprob, top, choice = raw
-    return Token(id, text, logprob, tuple(TokenLogprob(*t) for t in top), choice)
+def _token(raw: tuple[int, str, float | None, list[tuple[int, float]], int, str, list[tuple[int, str, str, str, bool]]]) -> Token:
+    id, text, logprob, top, choice, reasoning, calls = raw
+    return Token(id, text, logprob, tuple(TokenLogprob(*t) for t in top), choice, reasoning, tuple(CallPiece(*c) for c in calls))
+
+
+def _calls(raw: Sequence[tuple[str, str, str]]) -> tuple[ToolCall, ...]:
+    return tuple(ToolCall(*c) for c in raw)
 
 
 def _logprobs(raw: Sequence[tuple[float, Sequence[tuple[int, float]]]]) -> list[Logprobs]:
@@ -496,6 +501,8 @@ def _logprobs(raw: Sequence[tuple[float, Sequence[tuple[int, float]]]]) -> list[
 
 def _generation(raw: dict[str, Any]) -> Generation:
     prompt = [PromptLogprob(id, logprob, rank, [TokenLogprob(*t) for t in top]) for id, logprob, rank, top in raw["prompt_logprobs"]]
-    answers = [Answer(ids, text, reason, score, _logprobs(logprobs), error) for ids, text, reason, score, logprobs, error in raw["answers"]]
-    made = {"logprobs": _logprobs(raw["logprobs"]), "prompt_logprobs": prompt, "answers": answers, "stages": [Stage(*s) for s in raw["stages"]]}
+    answers = [Answer(ids, text, reason, score, _logprobs(logprobs), error, reasoning, _calls(calls))
+               for ids, text, reason, score, logprobs, error, reasoning, calls in raw["answers"]]  # fmt: skip
+    made = {"logprobs": _logprobs(raw["logprobs"]), "prompt_logprobs": prompt, "answers": answers, "stages": [Stage(*s) for s in raw["stages"]],
+            "tool_calls": _calls(raw["tool_calls"])}  # fmt: skip
     return Generation(**{**raw, **made})

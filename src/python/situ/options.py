@@ -140,9 +140,15 @@ class RequestOptions(Options, total=False):
     arrays: Mapping[str, NDArray[Any]] | None  # inputs of encoders by their names, exactly
     decoder_prompt: Ids | None  # of an encoder-decoder: its decoder's first tokens; default: the start token
     parse_special: bool | None  # True; what is spelled like a special token in a text is one; for messages see Message
-    # Of a conversation: functions that the template shows to the model; other variables of it ("enable_thinking"); whether an
-    # answer is begun; whether the answer goes on with the text of the last message.
+    # Of a conversation: functions that the answer may call, {"type": "function", "function": {"name", "description", "parameters": a
+    # JSON schema}} or what "function" has alone; "auto" (text or calls), "required" (a call), "none", or the name of one of them;
+    # whether several calls may come. Where the chat template shows no tools they stand behind the system message, and
+    # Generation.notes says so.
     tools: Sequence[Mapping[str, object]] | None
+    tool_choice: str | Mapping[str, object] | None  # "auto"
+    parallel_tool_calls: bool | None  # True
+    # Other variables of the template ("enable_thinking"); whether an answer is begun; whether the answer goes on with the text of
+    # the last message.
     template_variables: Mapping[str, object] | None
     add_generation_prompt: bool | None  # True
     continue_last: bool | None  # False

@@ -11,7 +11,7 @@ from typing import Any, Literal, Required, TypeAlias, TypedDict, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from situ import media, names
+from situ import media, names, results
 from situ.lists import as_list, is_id, is_sequence, naming, shown, text_of, token_ids
 from situ.media import Image, Sound
 
@@ -51,10 +51,11 @@ class Message(TypedDict, total=False):
 
     role: Required[str]  # "system", "user", "assistant", "tool", or another that the chat template knows
     content: str | Sequence[str | Part] | None  # of an assistant that calls tools there may be none
-    tool_calls: Sequence[ToolCall] | None
+    tool_calls: Sequence[ToolCall | results.ToolCall] | None
     name: str | None
-    tool_call_id: str | None
-    reasoning_content: str | None
+    tool_call_id: str | None  # of a "tool": which call it is the result of
+    reasoning_content: str | None  # of an assistant: what it thought
+    reasoning: str | None  # the same
     # Whether what is spelled like a special token is one. Default: in an assistant's messages; what others say is ordinary text.
     parse_special: bool | None
 
@@ -69,11 +70,11 @@ class ChatIds(list[int]):
 
 
 _IGNORED = ("refusal", "annotations")
-_KEYS = ("role", "content", "tool_calls", "name", "tool_call_id", "reasoning_content", "parse_special", *_IGNORED)
+_KEYS = ("role", "content", "tool_calls", "name", "tool_call_id", "reasoning_content", "reasoning", "parse_special", *_IGNORED)
 # What a prompt is made with, with the defaults.
 PROMPT_OPTIONS: dict[str, object] = {
     "chat": False, "images": (), "sounds": (), "arrays": None, "decoder_prompt": (), "parse_special": True,
-    "tools": None, "template_variables": None, "add_generation_prompt": True, "continue_last": False,
+    "tools": None, "tool_choice": "auto", "parallel_tool_calls": True, "template_variables": None, "add_generation_prompt": True, "continue_last": False,
 }  # fmt: skip
 
 
@@ -164,10 +165,18 @@ def described(prompt: Prompt, options: Mapping[str, Any]) -> dict[str, Any]:
         "parse_special": bool(options["parse_special"]),
         "is_conversation": isinstance(prompt, ChatIds),
         "tools": json.dumps(as_list(options["tools"], "tools"), default=_as_json) if options["tools"] is not None else "",
+        "tool_choice": _tool_choice(options["tool_choice"]),
+        "parallel_tool_calls": bool(options["parallel_tool_calls"]),
         "variables": json.dumps(options["template_variables"], default=_as_json) if options["template_variables"] is not None else "",
         "add_generation_prompt": bool(options["add_generation_prompt"]),
         "continue_last": bool(options["continue_last"]),
     }
+
+
+def _tool_choice(given: Any) -> str:
+    """A word, or {"type": "function", "function": {"name": ...}}."""
+    function = _field(given, "function") if isinstance(given, Mapping) else None
+    return text_of(given if isinstance(given, str) else _field(function, "name"), "tool_choice")
 
 
 def _list(given: Any, what: str) -> Sequence[Any]:
@@ -218,7 +227,7 @@ def _message(given: Any) -> dict[str, Any]:
     else:
         parts = [] if content is None else as_list(content, "the content of a message is text or parts")
         found["parts"] = [_part(p, f"part {n}") for n, p in enumerate(parts)]
-    for key, name in (("name", "name"), ("tool_call_id", "tool_call_id"), ("reasoning_content", "reasoning")):
+    for key, name in (("name", "name"), ("tool_call_id", "tool_call_id"), ("reasoning", "reasoning"), ("reasoning_content", "reasoning")):
         if message.get(key) is not None:
             found[name] = text_of(message[key], f"the {key}")
     if message.get("parse_special") is not None:
@@ -240,6 +249,8 @@ def _given(value: Mapping[str, Any]) -> set[str]:
 
 
 def _call(given: Any) -> tuple[str, str, str]:
+    if isinstance(given, results.ToolCall):
+        return given
     call, _ = _mapping(given)
     function = _mapping(call["function"])[0] if call is not None and call.get("function") is not None else None
     if call is None or function is None or "name" not in function or _given(call) - {"id", "type", "function", "index"}:

@@ -1,7 +1,25 @@
 """What comes back: plain values that can be compared, printed and pickled."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+
+class ToolCall(NamedTuple):
+    """A call of a tool, which is whole. It may stand in the tool_calls of a message as it is."""
+
+    id: str  # made up here, for the message with the result (tool_call_id)
+    name: str
+    arguments: str  # the JSON text of an object that the tool's schema allows
+
+
+class CallPiece(NamedTuple):
+    """A part of a call, as it comes. An answer that is cut inside a call has no last part of it."""
+
+    call: int  # 0, 1, ... within the answer
+    id: str  # in its first part alone, as the name
+    name: str
+    arguments: str  # joined: the JSON text of one object
+    ended: bool  # in its last part alone
 
 
 class Token(NamedTuple):
@@ -12,6 +30,9 @@ class Token(NamedTuple):
     logprob: float | None = None  # natural logarithm, when `logprobs` is given
     top: tuple["TokenLogprob", ...] = ()  # the most probable ones, first first, when `logprobs` asks for some
     choice: int = 0  # of `choices`
+    # Of a conversation: what the model thinks, before any text, and calls, behind it. They are no part of `text`.
+    reasoning: str = ""
+    calls: tuple[CallPiece, ...] = ()
 
 
 class TokenLogprob(NamedTuple):
@@ -47,6 +68,8 @@ class Answer:
     score: float  # log-probability / tokens**length_penalty of a beam search
     logprobs: list[Logprobs]
     error: str
+    reasoning: str = ""  # as in Generation
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 class Stage(NamedTuple):
@@ -70,7 +93,7 @@ class Generation:
     logprobs: list[Logprobs]  # one for each of output_ids when asked for, else empty
     prompt_logprobs: list[PromptLogprob]  # of the prompt's tokens but the first, when asked for
     perplexity: float | None  # of output_ids, when asked for
-    notes: list[str]  # what the folder's files ask for and was left out, though it may change tokens
+    notes: list[str]  # what the folder's files ask for and was left out, though it may change tokens; that the chat template shows no tools
     answers: list[Answer]  # of several choices, in their order; of a beam search, best first; the first is what stands above
     guessed_tokens: int  # of prompt_lookup or draft_tokens
     accepted_tokens: int  # guesses that were right
@@ -83,6 +106,19 @@ class Generation:
     # By the model's ledger: what others do with the model meanwhile counts too.
     bytes_copied_per_token: float  # all bytes copied, prompt included, per generated token
     bytes_written_per_token: float  # mean over decode steps (over the prompt when there are none)
+    # Of a conversation, but for beam searches: what the model thought, and the calls that are whole. They are no part of `text`.
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The answer as a message, to be appended to the conversation."""
+        message: dict[str, Any] = {"role": "assistant", "content": self.text}
+        if self.reasoning:
+            message["reasoning_content"] = self.reasoning
+        if self.tool_calls:
+            message["tool_calls"] = [{"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in self.tool_calls]
+        return message
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,8 @@ const char* type_of(int status) {
       return "not_found_error";
     case 408:
       return "timeout_error";
+    case 413:
+      return "request_too_large";
     case 529:
       return "overloaded_error";
     default:
