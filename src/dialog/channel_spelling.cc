@@ -40,7 +40,8 @@ class ChannelSpelling : public AnswerReader::Spelling {
 };
 
 void ChannelSpelling::read(std::string& text, bool last) {
-  while (step(std::string_view(text).substr(at_), last)) {
+  // The end of an answer that was cut decides nothing: what may begin a mark, or a header, is left out.
+  while (step(std::string_view(text).substr(at_), last && !cut)) {
   }
   text.erase(0, at_);
   at_ = 0;
