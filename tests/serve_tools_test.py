@@ -48,7 +48,7 @@ def hermes(name, **arguments):
 
 
 def coder(name, **arguments):
-    values = {k: v if isinstance(v, str) else json.dumps(v) for k, v in arguments.items()}
+    values = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in arguments.items()}
     return f"\n<tool_call>\n<function={name}>\n" + "".join(f"<parameter={k}>\n{v}\n</parameter>\n" for k, v in values.items()) + "</function>\n</tool_call>"
 
 
@@ -90,8 +90,9 @@ SPELLINGS = {
     "python": (template(PYTHON), lambda calls: enclosed("<|calls|>[", [python_call(n, **a) for n, a in calls], "]<|/calls|>")),
     "literals": (template(LITERALS), lambda calls: [literals(n, **a) for n, a in calls]),
 }
-THINKING = template(HERMES, before="{%- if m.reasoning_content %}{{ '<think>\n' + m.reasoning_content + '\n</think>\n\n' }}{% endif -%}",
-                    prompt="{%- if enable_thinking is defined and enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{% endif -%}")
+THINKS = {"before": "{%- if m.reasoning_content %}{{ '<think>\n' + m.reasoning_content + '\n</think>\n\n' }}{% endif -%}",
+          "prompt": "{%- if enable_thinking is defined and enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{% endif -%}"}
+THINKING = template(HERMES, **THINKS)
 THOUGHT = "A river, then.\nThe Nile."
 # Answers of a model that thinks: a thought and a text, a document, a call.
 THOUGHTS = {"1": [f"<think>\n{THOUGHT}\n</think>\n\n", "The Nile it is."], "2": ["<think>\nJSON?\n</think>\n\n", '{"yes": true}'],
