@@ -14,15 +14,26 @@ import subprocess
 import time
 import unittest
 
+import forced_models
+import serve_tools_test as spellings
 from cli_case import main
 from serve_clients_test import CLIENTS, installed, run, run_node, serve_clients
 from serve_test import ENDLESS, PATIENCE, Server, ServeCase, request_of
 
 
+def write_agent(folder):
+    """A model that calls a tool, answers to its result, fills in a form that is a tool, and thinks: by the last character of the prompt."""
+    form = {"yes": True, "number": 7}
+    answers = {"1": ["It is cold there today."], "2": [spellings.hermes("weather", city="Oslo", days=3).strip()], "3": [spellings.hermes("final_result", **form).strip()],
+               "4": [spellings.hermes("Answer", **form).strip()], "5": ["<think>\nA river, then.\n</think>\n\n", "The Nile."],
+               "6": [spellings.hermes("PartialAnswer", **form).strip()]}
+    return forced_models.write(folder, spellings.THINKING, answers)[0]
+
+
 class CompanyTest(ServeCase):
     @classmethod
     def setUpServer(cls):
-        cls.server = serve_clients(cls)
+        cls.server = serve_clients(cls, write_agent(cls.folder / "agent"))
         cls.url = f"http://127.0.0.1:{cls.server.port}"
 
     def test_schemathesis(self):

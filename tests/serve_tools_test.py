@@ -5,6 +5,7 @@
 Needs numpy and onnx (`make python`).
 """
 import json
+import os
 import re
 import unittest
 
@@ -48,7 +49,7 @@ def hermes(name, **arguments):
 
 
 def coder(name, **arguments):
-    values = {k: v if isinstance(v, str) else json.dumps(v) for k, v in arguments.items()}
+    values = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in arguments.items()}
     return f"\n<tool_call>\n<function={name}>\n" + "".join(f"<parameter={k}>\n{v}\n</parameter>\n" for k, v in values.items()) + "</function>\n</tool_call>"
 
 
@@ -90,8 +91,9 @@ SPELLINGS = {
     "python": (template(PYTHON), lambda calls: enclosed("<|calls|>[", [python_call(n, **a) for n, a in calls], "]<|/calls|>")),
     "literals": (template(LITERALS), lambda calls: [literals(n, **a) for n, a in calls]),
 }
-THINKING = template(HERMES, before="{%- if m.reasoning_content %}{{ '<think>\n' + m.reasoning_content + '\n</think>\n\n' }}{% endif -%}",
-                    prompt="{%- if enable_thinking is defined and enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{% endif -%}")
+THINKS = {"before": "{%- if m.reasoning_content %}{{ '<think>\n' + m.reasoning_content + '\n</think>\n\n' }}{% endif -%}",
+          "prompt": "{%- if enable_thinking is defined and enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{% endif -%}"}
+THINKING = template(HERMES, **THINKS)
 THOUGHT = "A river, then.\nThe Nile."
 # Answers of a model that thinks: a thought and a text, a document, a call.
 THOUGHTS = {"1": [f"<think>\n{THOUGHT}\n</think>\n\n", "The Nile it is."], "2": ["<think>\nJSON?\n</think>\n\n", '{"yes": true}'],
@@ -338,6 +340,41 @@ class ToolsTest(CliTest):
                 self.assertEqual(asked["content"], [{"type": "text", "text": expected}])
                 counted = self.ask("/v1/messages/count_tokens", model=name, messages=blocks, tools=MESSAGE_TOOLS)
                 self.assertEqual({counted["input_tokens"], asked["usage"]["input_tokens"] + asked["usage"]["cache_read_input_tokens"]}, {whole["usage"]["prompt_tokens"]})
+
+    # -- kept prefixes
+
+    def test_what_agents_do_to_a_prompt_keeps_its_beginning(self):
+        """An edited last turn, a result behind a call, another conversation between them, a system prompt that is the same: what two
+        prompts begin with alike is computed once, to the token. (Prompts are read character by character.)"""
+        call = {"role": "assistant", "content": None, "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": json.dumps({"city": "Oslo", "days": 3})}}]}
+        for name in SPELLINGS:
+            system = {"role": "system", "content": f"You are an agent, {name}. " + "Ask before you write. " * 4}
+            first = [system, {"role": "user", "content": "Oslo? 2"}]
+            result = [*first, call, {"role": "tool", "tool_call_id": "call_1", "content": "4 degrees 1"}]
+            edited = [*result[:-1], {"role": "tool", "tool_call_id": "call_1", "content": "5 degrees 1"}]
+            later = [*edited, {"role": "assistant", "content": "So."}, {"role": "user", "content": "And Rome? 1"}]
+            other = [system, {"role": "user", "content": "Who wrote Hamlet? 1"}]
+            corrected = [*later[:-1], {"role": "user", "content": "And Bergen? 1"}]
+            asked = []
+            for label, messages in (("first", first), ("other", other), ("result", result), ("edited", edited), ("later", later), ("corrected", corrected), ("the same", corrected)):
+                with self.subTest(name=name, label=label):
+                    text = self.prompt(name, messages, tools=CHAT_TOOLS)
+                    usage = self.chat(name, messages=messages)["usage"]
+                    self.assertEqual(usage["prompt_tokens"], len(text))
+                    alike = max((len(os.path.commonprefix([text, before])) for before in asked), default=0)
+                    if asked:  # the last token of a prompt is computed in any case
+                        self.assertEqual(usage["prompt_tokens_details"]["cached_tokens"], min(alike, len(text) - 1))
+                        self.assertGreater(alike, text.index(system["content"]) + len(system["content"]))
+                    asked.append(text)
+
+    def test_a_block_that_changes_with_each_request_keeps_the_beginning(self):
+        def usage(number, last):
+            system = [{"type": "text", "text": f"x-anthropic-billing-header: {number}"}, {"type": "text", "text": "You are careful, and brief.", "cache_control": {"type": "ephemeral"}}]
+            return self.ask("/v1/messages", model="coder", system=system, messages=[{"role": "user", "content": last}], max_tokens=50, tools=MESSAGE_TOOLS)["usage"]
+        whole = usage(1, "Oslo? 1")
+        again = usage(2, "Rome? 1")
+        self.assertEqual(whole["input_tokens"] + whole["cache_read_input_tokens"], again["input_tokens"] + again["cache_read_input_tokens"])
+        self.assertEqual(again["input_tokens"], len("Rome? 1<|im_end|>\n<|im_start|>assistant\n1"))
 
     # -- reasoning
 

@@ -26,7 +26,7 @@ class AnswerReader {
 
   std::vector<DialogEvent> push(std::string_view piece);
   // The answer has ended, or was `cut`. A call that is not whole has no CallEnded. What has begun like one when the
-  // answer was cut, and has no name yet, is left out, and so is an end that begins a mark (is_cut_mark).
+  // answer was cut, and has no name yet, is left out, and so is an end that may begin a mark.
   std::vector<DialogEvent> finish(bool cut = false);
 
   // Calls that have begun so far.

@@ -8,6 +8,7 @@
 
 #include "base/sweep_for_tests.h"
 #include "dialog/history.h"
+#include "dialog/marks.h"
 #include "dialog/renderings.h"
 #include "dialog/test_templates.h"
 
@@ -70,6 +71,25 @@ Read read_pieces(const Form& form, const std::vector<Tool>& tools, const std::ve
   return read;
 }
 
+Read read_cut(const Form& form, const std::vector<Tool>& tools, std::string_view begun, bool in_reasoning) {
+  AnswerReader reader(form, tools, in_reasoning);
+  Read read;
+  read.add(reader.push(begun));
+  read.add(reader.finish(true));
+  return read;
+}
+
+// An answer that was cut says the beginning of the whole one, white space at the ends of texts aside.
+void check_cut(const Read& cut, const Read& whole) {
+  EXPECT_TRUE(whole.reasoning.starts_with(trimmed_right(cut.reasoning))) << cut << "\n" << whole;
+  EXPECT_TRUE(whole.text.starts_with(trimmed_right(cut.text))) << cut << "\n" << whole;
+  ASSERT_LE(cut.calls.size(), whole.calls.size()) << cut << "\n" << whole;
+  for (size_t i = 0; i < cut.calls.size(); ++i) {
+    EXPECT_EQ(cut.calls[i].name, whole.calls[i].name) << cut;
+    EXPECT_TRUE(whole.calls[i].json.starts_with(cut.calls[i].json)) << cut << "\n" << whole;
+  }
+}
+
 // The same whole, in two parts at every byte, and byte by byte; cut at every byte, the calls that ended are the same.
 Read read_answer(const Form& form, const std::vector<Tool>& tools, std::string_view text, bool in_reasoning = false,
                  size_t stride = 1) {
@@ -86,6 +106,7 @@ Read read_answer(const Form& form, const std::vector<Tool>& tools, std::string_v
       EXPECT_TRUE(ended < whole.calls.size() && begun.calls[ended] == whole.calls[ended])
           << "cut at " << cut << " of " << text;
     EXPECT_LE(begun.calls.size(), ended + 1) << text;
+    check_cut(read_cut(form, tools, text.substr(0, cut), in_reasoning), whole);
     if (::testing::Test::HasFailure()) return whole;
   }
   EXPECT_EQ(read_pieces(form, tools, bytes, in_reasoning), whole) << text;
@@ -377,7 +398,8 @@ TEST(AnswerReader, NoPartOfAMarkIsShownWhereAnAnswerIsCut) {
     EXPECT_EQ(read.text.find("think"), std::string::npos) << read;
     EXPECT_TRUE(std::string("if a < b").starts_with(read.reasoning)) << read;
   }
-  EXPECT_EQ(cut_at(documented(), "a < ", 3, false), (Read{"", "a <", {}}));  // a bracket alone is text
+  EXPECT_EQ(cut_at(documented(), "a < ", 3, false), (Read{"", "a", {}}));  // nobody knows what it begins
+  EXPECT_EQ(cut_at(documented(), "a < b", 5, false), (Read{"", "a < b", {}}));
   EXPECT_EQ(cut_at(documented(), "Well.\n<tool_ca", 14, false), (Read{"", "Well.", {}}));
   EXPECT_EQ(cut_at(documented(), "Well.\n<tool_cx", 14, false), (Read{"", "Well.\n<tool_cx", {}}));
   EXPECT_EQ(cut_at(documented(), "<thi", 4, false), (Read{}));
@@ -388,8 +410,8 @@ TEST(AnswerReader, NoPartOfAMarkIsShownWhereAnAnswerIsCut) {
   const std::string final_text = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>It is.<|return|>";
   for (size_t size = 0; size <= final_text.size(); ++size) {
     const Read read = cut_at(channels, final_text, size, false);
-    EXPECT_TRUE(std::string("hm<|").starts_with(read.reasoning)) << read;
-    EXPECT_TRUE(std::string("It is.<|").starts_with(read.text) || std::string("<|").starts_with(read.text)) << read;
+    EXPECT_TRUE(std::string("hm").starts_with(read.reasoning)) << read;
+    EXPECT_TRUE(std::string("It is.").starts_with(read.text)) << read;
   }
   // An answer that ends by itself has what it has.
   AnswerReader ended(documented(), tools, false);

@@ -1,9 +1,7 @@
 // Answers that are messages, each with a header: [<|start|>ROLE][ to=functions.N]<|channel|>CHANNEL[ to=functions.N]
 // [<|constrain|>json]<|message|>BODY, up to <|end|>, <|call|>, <|return|> or the end of the answer. Reasoning stands in
 // the channel analysis, a call is what has a recipient, the rest is text.
-#include <algorithm>
 #include <array>
-#include <cctype>
 #include <utility>
 
 #include "dialog/call_reader.h"
@@ -17,8 +15,6 @@ namespace {
 constexpr std::string_view kMessage = "<|message|>", kTo = "to=functions.";
 constexpr std::array<std::string_view, 4> kEnds = {"<|end|>", "<|call|>", "<|return|>", "<|start|>"};
 constexpr size_t kMostHeader = 1000;
-
-bool is_letter(unsigned char c) { return std::isalnum(c) != 0; }
 
 class ChannelSpelling : public AnswerReader::Spelling {
  public:
@@ -44,7 +40,8 @@ class ChannelSpelling : public AnswerReader::Spelling {
 };
 
 void ChannelSpelling::read(std::string& text, bool last) {
-  while (step(std::string_view(text).substr(at_), last)) {
+  // The end of an answer that was cut decides nothing: what may begin a mark, or a header, is left out.
+  while (step(std::string_view(text).substr(at_), last && !cut)) {
   }
   text.erase(0, at_);
   at_ = 0;
@@ -64,7 +61,7 @@ bool ChannelSpelling::step(std::string_view rest, bool last) {
     bool begun = false;
     for (const std::string_view end : kEnds) {
       const MarkMatch match = match_mark(rest.substr(at), end);
-      begun = begun || (match.kind == MarkMatch::Kind::kBegun && !last) || (cut && is_cut_mark(rest.substr(at), end));
+      begun = begun || (match.kind == MarkMatch::Kind::kBegun && !last);
       if (match.kind != MarkMatch::Kind::kWhole) continue;
       put(rest.substr(0, at));
       at_ += at + match.size;
@@ -99,7 +96,6 @@ bool ChannelSpelling::read_header(std::string_view rest, bool last) {
     if (rest.size() >= kMostHeader) at_ += rest.size(), part_ = Part::kSkip;
     return false;
   }
-  if (last && cut && header && !mark && std::any_of(head.begin(), head.end(), is_letter)) return false;
   first_ = false, part_ = Part::kText;
   return true;
 }

@@ -41,7 +41,6 @@ class MarkedSpelling : public AnswerReader::Spelling {
   bool skip_space(Rest rest);
   void begin_section(bool from_open);
   void give_up_call(Rest rest);
-  void leave_out_call(Rest rest);
   size_t call_at(Rest rest, bool* whole) const;
   void emit_text(std::string_view text);
 
@@ -73,7 +72,8 @@ MarkedSpelling::MarkedSpelling(Form form, std::vector<Tool> tools, bool in_reaso
 }
 
 void MarkedSpelling::read(std::string& text, bool last) {
-  while (step({std::string_view(text).substr(at_), last})) {
+  // The end of an answer that was cut decides nothing: what may begin a mark is left out.
+  while (step({std::string_view(text).substr(at_), last && !cut})) {
     // A call without a name may still be text.
     const bool held = stage_ == Stage::kOpen || (stage_ == Stage::kCall && !call_->begun());
     if (!held && at_ > 65536) text.erase(0, at_), at_ = 0;
@@ -83,14 +83,15 @@ void MarkedSpelling::read(std::string& text, bool last) {
   text.erase(0, read);
   at_ -= read, from_ = 0;
   if (!last) return;
-  if (held || stage_ == Stage::kText || stage_ == Stage::kStart) {  // what never became a call is text
+  if (cut && !text.empty()) {
+    call_ = call_ && call_->begun() ? std::move(call_) : nullptr;
+  } else if (held || stage_ == Stage::kText || stage_ == Stage::kStart) {  // what never became a call is text
     call_.reset();
-    const std::string rest = text.substr(held ? 0 : at_), end = space_ + rest;
-    const bool left_out = cut && (held || !rest.empty());  // a call, or a mark, that has begun
-    if (!left_out && (!had_call_ || !trimmed(end).empty())) out.text(end);
+    const std::string end = space_ + text.substr(held ? 0 : at_);
+    if (!had_call_ || !trimmed(end).empty()) out.text(end);
     space_.clear();
     stage_ = Stage::kText;
-  } else if (stage_ == Stage::kReasoning && !cut) {  // white space, or a mark that begins
+  } else if (stage_ == Stage::kReasoning) {  // white space, or a mark that begins
     out.reasoning(text.substr(at_));
   }
   text.clear(), at_ = 0;
@@ -152,7 +153,7 @@ bool MarkedSpelling::read_start(Rest rest) {
                                     {std::string_view(reasoning_close_), Stage::kStart}}) {
     if (mark.empty() || after_reasoning_) continue;
     const MarkMatch match = match_mark(rest.text, mark);
-    if (match.kind == Match::kBegun && (!rest.last || (cut && is_cut_mark(rest.text, mark)))) return false;
+    if (match.kind == Match::kBegun && !rest.last) return false;
     if (match.kind == Match::kNo || match.kind == Match::kBegun) continue;
     at_ += match.size;
     space_.clear();
@@ -195,8 +196,7 @@ size_t MarkedSpelling::call_at(Rest rest, bool* whole) const {
     for (const std::string& mark : begins_) {
       if (rest.text[at] != mark[0]) continue;
       const MarkMatch match = match_mark(rest.text.substr(at), mark);
-      if (match.kind == Match::kNo) continue;
-      if (match.kind == Match::kBegun && rest.last && !(cut && is_cut_mark(rest.text.substr(at), mark))) continue;
+      if (match.kind == Match::kNo || (match.kind == Match::kBegun && rest.last)) continue;
       *whole = match.kind == Match::kWhole;
       return at;
     }
@@ -229,7 +229,6 @@ bool MarkedSpelling::read_open(Rest rest) {
     const MarkMatch match = match_mark(rest.text, *mark);
     if (match.kind == Match::kBegun && !rest.last) return false;
     if (match.kind != Match::kWhole) {
-      if (match.kind == Match::kBegun && cut) return leave_out_call(rest), false;
       give_up_call(rest);
       return true;
     }
@@ -253,13 +252,6 @@ void MarkedSpelling::give_up_call(Rest rest) {
   ++at_;
 }
 
-// The answer was cut in a call, before its name.
-void MarkedSpelling::leave_out_call(Rest rest) {
-  call_.reset();
-  at_ += rest.text.size();
-  stage_ = Stage::kAfterCall;
-}
-
 bool MarkedSpelling::read_call(Rest rest) {
   size_t used = 0;
   const CallReader::State state = call_->read(rest, used, out);
@@ -281,7 +273,6 @@ bool MarkedSpelling::read_call(Rest rest) {
       break;
   }
   if (!call_->begun()) {
-    if (rest.last && cut) return leave_out_call(rest), false;
     give_up_call(rest);
     return true;
   }

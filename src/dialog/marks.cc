@@ -1,14 +1,6 @@
 #include "dialog/marks.h"
 
-#include <algorithm>
-#include <cctype>
-
 namespace situ {
-
-bool is_cut_mark(std::string_view end, std::string_view mark) {
-  return match_mark(end, mark).kind == MarkMatch::Kind::kBegun &&
-         std::any_of(end.begin(), end.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c >= 0x80; });
-}
 
 MarkMatch match_mark(std::string_view text, std::string_view mark) {
   size_t at = 0;

@@ -25,10 +25,6 @@ struct MarkMatch {
   size_t size = 0;                                           // of kWhole: bytes of the text
 };
 
-// Whether the end of a text that was cut is the beginning of a mark: with a letter or a digit of it at least, since
-// brackets end texts too. Such an end is no text.
-bool is_cut_mark(std::string_view end, std::string_view mark);
-
 // Whether `text` begins with the mark, which neither begins nor ends with white space.
 MarkMatch match_mark(std::string_view text, std::string_view mark);
 

@@ -53,7 +53,7 @@ class NamedCallReader : public CallReader {
 
   State read_name(Rest rest, size_t& used) {
     const size_t size = name_size(rest.text);
-    if (size == rest.text.size() && !rest.last) return size > kMostId ? State::kFault : State::kMore;
+    if (size == rest.text.size()) return rest.last || size > kMostId ? State::kFault : State::kMore;
     if (size == 0) return State::kFault;
     name_ = rest.text.substr(0, size);
     if (form_.bare() && !has_tool(tools_, name_)) return State::kFault;

@@ -59,7 +59,7 @@ class TaggedCallReader : public CallReader {
 
 TaggedCallReader::State TaggedCallReader::read_name(Rest rest, size_t& used, EventsOut& out) {
   const size_t size = name_size(rest.text);
-  if (size == rest.text.size() && !rest.last) return size > kMostKey ? State::kFault : State::kMore;
+  if (size == rest.text.size()) return rest.last || size > kMostKey ? State::kFault : State::kMore;
   if (size == 0) return State::kFault;
   name_ = rest.text.substr(0, size);
   used += size;

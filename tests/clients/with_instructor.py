@@ -29,6 +29,18 @@ class InstructorTest(unittest.TestCase):
         self.assertIsInstance(answer, Answer)
         self.assertEqual(told.choices[0].finish_reason, "stop")
 
+    def test_tools(self):
+        """The class as a tool that must be called, its own way."""
+        client = instructor.from_openai(openai.OpenAI(**AS), mode=instructor.Mode.TOOLS)
+        asked = {**self.asked, "model": "agent", "messages": [{"role": "user", "content": "? 4"}], "temperature": 0}
+        answer, told = client.chat.completions.create_with_completion(**asked)
+        self.assertIsInstance(answer, Answer)
+        self.assertEqual((answer.yes, answer.number, told.choices[0].message.tool_calls[0].function.name), (True, 7, "Answer"))
+        asked.pop("response_model")
+        asked["messages"] = [{"role": "user", "content": "? 6"}]  # the tool is called PartialAnswer then
+        *_, last = client.chat.completions.create_partial(response_model=Answer, **asked)
+        self.assertEqual((last.yes, last.number), (True, 7))
+
     def test_partial(self):
         self.asked.pop("response_model")
         *_, last = self.client.chat.completions.create_partial(response_model=Answer, **self.asked)

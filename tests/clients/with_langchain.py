@@ -4,9 +4,11 @@ import sys
 import unittest
 
 import openai
+from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 from pydantic import BaseModel, Field
 
@@ -19,6 +21,12 @@ class Answer(BaseModel):
 
     yes: bool = Field(description="whether it is so")
     number: int = Field(ge=0, le=9)
+
+
+@tool
+def weather(city: str, days: int) -> str:
+    """The weather of a city."""
+    return f"4 degrees in {city} for {days} days 1"
 
 
 def chat(**options):
@@ -61,6 +69,26 @@ class LangchainTest(unittest.TestCase):
         raw = chat(max_tokens=200).with_structured_output(Answer, method="json_schema", strict=True, include_raw=True).invoke("Hi")
         self.assertIsNone(raw["parsing_error"])
         self.assertIsInstance(raw["parsed"], Answer)
+
+    def test_tools(self):
+        asked = chat(model="agent", max_tokens=200).bind_tools([weather])
+        whole = asked.invoke("? 2")
+        self.assertEqual([(c["name"], c["args"]) for c in whole.tool_calls], [("weather", {"city": "Oslo", "days": 3})])
+        self.assertEqual(whole.response_metadata["finish_reason"], "tool_calls")
+        joined = None
+        for piece in asked.stream("? 2"):
+            joined = piece if joined is None else joined + piece
+        self.assertEqual([(c["name"], c["args"]) for c in joined.tool_calls], [("weather", {"city": "Oslo", "days": 3})])
+        forced = chat(model="agent", max_tokens=200).with_structured_output(Answer, method="function_calling")
+        self.assertEqual(forced.invoke("? 4"), Answer(yes=True, number=7))
+
+    def test_an_agent(self):
+        for streaming in (False, True):
+            with self.subTest(streaming=streaming):
+                agent = create_agent(chat(model="agent", max_tokens=200, streaming=streaming), [weather])
+                _, called, result, last = agent.invoke({"messages": [HumanMessage("? 2")]})["messages"]
+                self.assertEqual([(c["name"], c["args"]) for c in called.tool_calls], [("weather", {"city": "Oslo", "days": 3})])
+                self.assertEqual((result.content, last.content), ("4 degrees in Oslo for 3 days 1", "It is cold there today."))
 
     def test_async(self):
         async def ask():

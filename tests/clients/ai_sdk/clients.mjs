@@ -1,7 +1,7 @@
 // What the AI SDK makes of a server, by its provider for servers that speak as OpenAI's does: node clients.mjs SERVER_URL
 import assert from "node:assert/strict";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { APICallError, Output, embed, embedMany, generateText, streamText } from "ai";
+import { APICallError, Output, embed, embedMany, generateText, isStepCount, streamText, tool } from "ai";
 import { z } from "zod";
 
 const provider = createOpenAICompatible({ name: "situ", apiKey: "none", baseURL: `${process.argv[2]}/v1`, includeUsage: true, supportsStructuredOutputs: true });
@@ -29,6 +29,27 @@ const asked = { model, prompt: "Hi", maxOutputTokens: 200, maxRetries: 0, output
 const { output } = await generateText(asked);
 assert.deepEqual(schema.parse(output), output);
 assert.deepEqual(schema.parse(await streamText(asked).output), output);
+
+// An agent: it calls a tool, gets the result, answers. And a model that thinks.
+const weather = tool({
+  description: "The weather of a city",
+  inputSchema: z.object({ city: z.string(), days: z.number().int() }),
+  execute: async ({ city, days }) => `4 degrees in ${city} for ${days} days 1`,
+});
+const agent = { model: provider("agent"), prompt: "? 2", tools: { weather }, stopWhen: isStepCount(4), maxOutputTokens: 200, temperature: 0, maxRetries: 0 };
+const streamedAgent = streamText(agent);
+let said = "";
+for await (const piece of streamedAgent.textStream) said += piece;
+for (const [text, steps] of [Object.values(await generateText(agent).then(({ text, steps }) => ({ text, steps }))), [said, await streamedAgent.steps]]) {
+  assert.equal(text, "It is cold there today.");
+  assert.deepEqual(steps.map((s) => s.finishReason), ["tool-calls", "stop"]);
+  assert.deepEqual(steps[0].toolCalls.map((c) => [c.toolName, c.input]), [["weather", { city: "Oslo", days: 3 }]]);
+  assert.equal(steps[0].toolResults[0].output, "4 degrees in Oslo for 3 days 1");
+}
+const thinks = { model: provider("agent"), prompt: "? 5", maxOutputTokens: 200, temperature: 0, maxRetries: 0 };
+const thought = await generateText(thinks);
+assert.deepEqual([thought.reasoningText, thought.text], ["A river, then.", "The Nile."]);
+assert.equal(await streamText(thinks).reasoningText, thought.reasoningText);
 
 const encoder = provider.embeddingModel("encoder");
 const { embeddings } = await embedMany({ model: encoder, values: ["harbour", "quiet"], maxRetries: 0 });

@@ -178,11 +178,11 @@ Json call_json(const std::string& name, const std::string& arguments) {
   return {{"id", random_id("call_")}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}};
 }
 
-Json message_json(const WholeAnswer::Choice& c) {
+Json message_json(const WholeAnswer::Choice& c, const Ask& ask) {
   Json calls = Json::array();
   for (const WholeAnswer::Call& call : c.calls)
     if (call.ended) calls.push_back(call_json(call.name, call.arguments_json));
-  const bool silent = c.text.empty() && (!c.calls.empty() || !c.reasoning.empty());
+  const bool silent = c.text.empty() && (!c.calls.empty() || !c.reasoning.empty() || !ask.dialog.tools.empty());
   Json message = {{"role", "assistant"}, {"content", silent ? Json() : Json(c.text)}, {"refusal", nullptr}};
   if (!c.reasoning.empty()) message["reasoning_content"] = c.reasoning;
   if (!calls.empty()) message["tool_calls"] = std::move(calls);
@@ -306,7 +306,7 @@ Json whole_answer(bool chat, const Model& model, const Ask& ask, const Envelope&
   Json seed;
   for (const WholeAnswer::Choice& c : answer.choices) {
     Json choice = {{"index", choices.size()}};
-    choice[chat ? "message" : "text"] = chat ? message_json(c) : Json(c.text);
+    choice[chat ? "message" : "text"] = chat ? message_json(c, ask) : Json(c.text);
     choice["logprobs"] = !ask.logprobs ? Json() : chat ? chat_logprobs(m, c.tokens) : text_logprobs(m, c.tokens);
     const bool calls = std::any_of(c.calls.begin(), c.calls.end(), [](const auto& call) { return call.ended; });
     choice["finish_reason"] = finish_reason(c.end.reason, calls);
