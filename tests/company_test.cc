@@ -382,6 +382,70 @@ TEST_P(OneModel, ChoicesBeyondTheStateAreAsAlone) {
   EXPECT_EQ(told(*second), told(*alone));
 }
 
+// Beams that give way begin again with what they have in common, in no more slots than they had.
+TEST_P(OneModel, BeamsThatGiveWayAreAsAlone) {
+  LoadOptions options;
+  options.context_length = 160;
+  options.slots = 170;
+  options.threads = 1;
+  Model model = load(options);
+  for (int seed = 0; seed < 4; ++seed) {
+    Request beams, other;
+    beams.prompt = Prompt(some_tokens(20, seed));
+    beams.options.max_new_tokens = 80;
+    beams.options.ignore_eos = true;
+    beams.options.beams = 4;
+    beams.options.num_return = 4;
+    other.prompt = Prompt(some_tokens(10, seed));
+    other.options.max_new_tokens = 120;
+    other.options.ignore_eos = true;
+    other.priority = 1;
+    beams.options.prefix_cache = other.options.prefix_cache = PrefixReuse::kOff;
+    const Result<Generation> alone = model.generate(beams.prompt, beams.options, nullptr);
+    ASSERT_TRUE(alone.is_ok()) << alone.status().message();
+    EXPECT_EQ(alone->output_ids.size(), 80u);
+    const int64_t before = model.stats().preemptions;
+    std::vector<Ticket> tickets;
+    impl_of(model).between_steps([&] {  // both begin with the same step
+      for (const Request& r : {other, beams}) tickets.push_back(model.submit(r).value());
+      return true;
+    });
+    EXPECT_EQ(tickets[0].result().value().output_ids.size(), 120u);
+    const Result<Generation> found = tickets[1].result();
+    ASSERT_TRUE(found.is_ok()) << found.status().message();
+    EXPECT_EQ(told(*found), told(*alone)) << seed;
+    EXPECT_GE(model.stats().preemptions, before + 1);
+  }
+  EXPECT_EQ(model.ledger().copied, 0);
+}
+
+// An answer waits for no whole step of another model's prompts, be it a stream or not, and before its first token.
+TEST_P(OneModel, PromptsLeaveTimeToAnswersOfAnotherModel) {
+  LoadOptions options;
+  options.context_length = 256;
+  options.threads = 1;
+  Request long_prompt, short_one;
+  long_prompt.prompt = Prompt(some_tokens(200, 1));
+  long_prompt.options.max_new_tokens = 1;
+  short_one.prompt = Prompt(some_tokens(3, 1));
+  short_one.options.max_new_tokens = 4;
+  long_prompt.options.ignore_eos = short_one.options.ignore_eos = true;
+  long_prompt.interactive = short_one.interactive = false;
+  const auto steps_of_prompt = [&](bool in_company) {
+    Model model = load(options), other = load(options);  // nobody knows yet what a row takes: few of them are fed first
+    std::vector<Ticket> tickets;
+    impl_of(model).between_steps([&] {
+      tickets.push_back(model.submit(long_prompt).value());
+      if (in_company) tickets.push_back(other.submit(short_one).value());
+      return true;
+    });
+    for (Ticket& ticket : tickets) EXPECT_TRUE(ticket.result().is_ok());
+    return model.stats().steps;
+  };
+  EXPECT_EQ(steps_of_prompt(false), 1);
+  EXPECT_GE(steps_of_prompt(true), 2);
+}
+
 // Programs of encoders take what they need from the end of the state: it may have become too short for a prompt that
 // gave way before it was read. That has no answer, not an empty one.
 TEST_P(OneModel, APromptThatFitsNoMoreIsRefused) {

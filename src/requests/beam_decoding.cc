@@ -17,12 +17,27 @@ BeamDecoding::BeamDecoding(Served& served, Opening opening, AnswerRules rules, b
   for (size_t i = 0; i < search_.running().size(); ++i) branches_.push_back({Strand(served), sampler});
 }
 
-// The prompt once, and what each beam has beside it.
+// The first beam is fed from the beginning. Each other one goes on from the beam before it with which it has most tokens
+// in common, so that the beams that begin again need no more slots than they had. Its last token is its own: the logits
+// behind that are offered for each beam, those behind the prompt for all at once.
+BeamDecoding::Root BeamDecoding::root_of(size_t beam) const {
+  Root root;
+  const std::span<const int64_t> ids = branches_[beam].sampler.ids();
+  const int64_t most = prompt_done_ ? std::ssize(ids) - 1 : prompt_tokens();
+  for (size_t i = 0; i < beam; ++i) {
+    const std::span<const int64_t> others = branches_[i].sampler.ids();
+    const int64_t common = std::mismatch(ids.begin(), ids.end(), others.begin(), others.end()).first - ids.begin();
+    if (std::min(common, most) > root.tokens) root = {i, std::min(common, most)};
+  }
+  return root;
+}
+
 int64_t BeamDecoding::tokens_to_feed() const {
   int64_t tokens = 0;
-  for (const Branch& b : branches_)
-    tokens += std::ssize(b.sampler.ids()) -
-              (&b == &branches_[0] ? b.strand.length() : std::max(b.strand.length(), prompt_tokens()));
+  for (size_t i = 0; i < branches_.size(); ++i) {
+    const int64_t length = branches_[i].strand.length();
+    tokens += std::ssize(branches_[i].sampler.ids()) - (length > 0 ? length : root_of(i).tokens);
+  }
   return tokens;
 }
 
@@ -30,12 +45,19 @@ Result<bool> BeamDecoding::begin(Clock::time_point until, Figures& figures) {
   return begin_with(branches_[0].strand, until, figures);
 }
 
+// A beam stops where others go on from it.
 Status BeamDecoding::wants(std::vector<Want>& wants) {
+  std::vector<int64_t> stops;
+  for (const Branch& b : branches_) stops.push_back(std::ssize(b.sampler.ids()));
+  for (size_t i = 1; i < branches_.size(); ++i) {
+    if (branches_[i].strand.length() > 0) continue;
+    const Root root = root_of(i);
+    stops[root.beam] = std::min(stops[root.beam], root.tokens);
+  }
   for (size_t i = 0; i < branches_.size(); ++i) {
     Branch& b = branches_[i];
-    const int64_t length = b.strand.length();
-    if (length == std::ssize(b.sampler.ids()) || (i > 0 && length < prompt_tokens())) continue;
-    wants.push_back(next_of(b.strand, b.sampler.ids(), prompt_rows_, i));
+    if (b.strand.length() >= stops[i] || (i > 0 && b.strand.length() == 0)) continue;
+    wants.push_back(next_of(b.strand, std::span(b.sampler.ids()).first(static_cast<size_t>(stops[i])), prompt_rows_, i));
   }
   return Status::ok();
 }
@@ -81,9 +103,11 @@ Status BeamDecoding::offer(size_t beam, std::span<const float> logits) {
 
 // Once every beam has its strand and is offered, the search goes on. Where no beam can go on they stay what they are.
 void BeamDecoding::settle() {
-  for (Branch& b : branches_)
-    if (&b != &branches_[0] && b.strand.length() == 0 && branches_[0].strand.length() == prompt_tokens())
-      b.strand = branches_[0].strand.fork();
+  for (size_t i = 1; i < branches_.size(); ++i) {
+    if (branches_[i].strand.length() > 0) continue;
+    const Root root = root_of(i);
+    if (branches_[root.beam].strand.length() == root.tokens) branches_[i].strand = branches_[root.beam].strand.fork();
+  }
   if (std::any_of(branches_.begin(), branches_.end(),
                   [](const Branch& b) { return !b.offered || b.strand.length() < std::ssize(b.sampler.ids()); }))
     return;

@@ -44,6 +44,11 @@ class BeamDecoding : public PromptDecoding {
     Sampler sampler;
     bool offered = false;  // what follows its tokens is known to the search
   };
+  struct Root {
+    size_t beam = 0;
+    int64_t tokens = 0;  // in common with it
+  };
+  Root root_of(size_t beam) const;
   Status offer(size_t beam, std::span<const float> logits);
   void branch();
   Result<Generation> found(const std::vector<BeamSearch::Answer>& answers, FinishReason unended);

@@ -94,7 +94,7 @@ class Policy {
 
   // What a step may be, where somebody waits for tokens. All models of a process share it.
   struct Budget {
-    bool interactive = false;  // somebody waits for tokens of answers, of whichever model
+    bool interactive = false;  // somebody waits for tokens: see Scheduler::is_awaited
     double backlog_ms = 0;     // that all prompts which wait take
     bool fed = false;          // another model was fed rows of prompts
     bool later = false;        // another model's prompts come first, whose step is still to come

@@ -238,6 +238,7 @@ void Scheduler::work() {
     begin_round();
     for (size_t i = 0; i < lanes_.size(); ++i) {
       Lane& lane = *lanes_[i];
+      budget_.interactive = is_awaited(i);
       budget_.later = budget_.interactive && i < first_fed_;
       step(lane);
       lane.served.frame.put(stats_of(lane));
@@ -302,10 +303,16 @@ void Scheduler::sweep(Lane& lane) {
 // two of its neighbour's. What prompts take in a round they share; whose are fed first changes from round to round.
 void Scheduler::begin_round() {
   budget_ = {};
-  for (const auto& lane : lanes_)
-    for (const auto& job : lane->running)
-      budget_.interactive = budget_.interactive || (job->treatment.interactive && job->decoding->answers());
-  if (!budget_.interactive) return;
+  if (lanes_.empty()) return;
+  for (const auto& lane : lanes_) {
+    lane->watched = lane->answers_now = false;
+    for (const auto* jobs : {&lane->waiting, &lane->running})
+      for (const auto& job : *jobs) {
+        const int64_t tokens = job->decoding->answers() ? 1 : job->decoding->tokens_to_feed();
+        lane->watched = lane->watched || (job->treatment.interactive && job->decoding->answers());
+        lane->answers_now = lane->answers_now || (tokens > 0 && tokens <= lane->served.chunk());
+      }
+  }
   const size_t from = (first_fed_ + 1) % lanes_.size();
   first_fed_ = from;
   bool found = false;
@@ -319,6 +326,15 @@ void Scheduler::begin_round() {
     budget_.backlog_ms += lane->policy.cost.row_ms() * static_cast<double>(rows);
     if (rows > 0 && !std::exchange(found, true)) first_fed_ = at;
   }
+}
+
+// Whether the prompts of a model leave time to those who wait for tokens: for a stream's, of whichever model, and for
+// what another model answers with in this round, also where that is its first token or is not streamed: in the one round
+// in which a short prompt was read, its neighbour's whole step would stand before its second token.
+bool Scheduler::is_awaited(size_t lane) const {
+  for (size_t i = 0; i < lanes_.size(); ++i)
+    if (lanes_[i]->watched || (i != lane && lanes_[i]->answers_now)) return true;
+  return false;
 }
 
 // Encoders of requests that were admitted, in their order.

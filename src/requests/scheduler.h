@@ -108,6 +108,7 @@ class Scheduler {
   bool begin(Lane& lane, Job& job, Clock::time_point until);
   void give_up(Lane& lane, size_t running);
   void begin_round();
+  bool is_awaited(size_t lane) const;
   bool fits(const Lane& lane, Job& job) const;
   bool ask(Lane& lane, std::vector<Picked>& answers, std::vector<Picked>& prompts);
   void pick_prompts(Lane& lane, std::vector<Picked>& prompts, int64_t answers,
