@@ -15,9 +15,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const std::string kTools =
-    R"([{"type": "function", "function": {"name": "weather", "description": "Of a city.", "parameters":
-  {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}}, "required": ["city"], "additionalProperties": false}}}, {"name": "now", "parameters": {"type": "object", "properties": {}, "additionalProperties": false}}])";
+const std::string kTools = R"([{"type": "function", "function": {"name": "weather", "description": "Of a city.",
+  "parameters": {"type": "object", "properties": {"city": {"enum": ["Oslo", "Rome"]}}, "required": ["city"],
+                 "additionalProperties": false}}},
+  {"name": "now", "parameters": {"type": "object", "properties": {}, "additionalProperties": false}}])";
 
 // A model that answers each conversation with these tokens. `special`: those that are special tokens.
 Model forced(const std::string& chat_template, const std::vector<std::string>& pieces,
@@ -76,6 +77,8 @@ Generation answer(const Model& model, const Prompt& prompt, const GenerateOption
                                        return true;
                                      })
                            .value();
+  Result<Ticket> ticket = model.submit({prompt, options});
+  EXPECT_EQ(ticket->result()->output_ids, g.output_ids);  // whoever waits for it
   EXPECT_EQ(said.text, g.text);
   EXPECT_EQ(said.reasoning, g.reasoning);
   const std::vector<ToolCall> calls = said.take_calls();
