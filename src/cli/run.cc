@@ -357,8 +357,7 @@ void settle_prompt(const Model& model, RunArguments& a) {
 
 // Why an answer has nothing in it.
 std::string why_empty(const RunArguments& a, const Generation& g) {
-  if (!g.reasoning.empty())
-    return "the answer is empty: the model thought up to its end; --tokens gives it more";
+  if (!g.reasoning.empty()) return "the answer is empty: the model thought up to its end; --tokens gives it more";
   if (g.finish_reason == FinishReason::kStopString || !g.output_ids.empty())
     return "the answer is empty: its tokens have no text in front of a stop text, or none at all";
   const bool plain = a.prompt && !a.chat && !a.system;
