@@ -13,6 +13,7 @@ ANSWERS = {
     "1": [f"<think>\n{THOUGHT}\n</think>\n\n", "The Nile it is."],
     "2": ["<think>\nJSON?\n</think>\n\n", '{"yes": true}'],
     "3": ["<think>\nLet me ask.\n</think>\n\n", "Wait.", hermes("weather", **WEATHER)],
+    "4": ["<think>\nAt once.\n</think>\n\n", hermes("now").strip()],
 }
 
 
@@ -77,7 +78,7 @@ class DialogsTest(PythonTest):
         self.assertEqual(self.thinking.generate(asked(3)).tool_calls, ())
         none = self.thinking.generate(asked(3), tools=CHAT_TOOLS, tool_choice="none")
         self.assertEqual((none.tool_calls, none.text), ((), "Wait." + hermes("weather", **WEATHER)))
-        named = self.thinking.generate(asked(3), tools=CHAT_TOOLS, tool_choice={"type": "function", "function": {"name": "now"}}, parallel_tool_calls=False)
+        named = self.thinking.generate(asked(4), tools=CHAT_TOOLS, tool_choice={"type": "function", "function": {"name": "now"}}, parallel_tool_calls=False)
         self.assertEqual([(c.name, c.arguments) for c in named.tool_calls], [("now", "{}")])
 
     def test_what_an_answer_must_be_or_a_call(self):

@@ -18,7 +18,7 @@ from batch_test import PARTS, SEEN, tokenizer_json, write_hearing
 from python_case import PythonTest
 
 ROOT = Path(__file__).resolve().parent.parent
-TURNS = "{% for m in messages %}{{ m.role[0] }}{{ m.content }}{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %};{% endfor %}{% for t in tools %}{{ t.function.name if t.function else t.name }}{% endfor %}{% if shout %}!{% endif %}{% if add_generation_prompt %}a{% endif %}"
+TURNS = "{% for m in messages %}{{ m.role[0] }}{{ m.content }}{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %};{% endfor %}{% if tools %}{% for t in tools %}{{ t.function.name if t.function else t.name }}{% endfor %}{% endif %}{% if shout %}!{% endif %}{% if add_generation_prompt %}a{% endif %}"
 
 
 def fields_of(header, struct):

@@ -46,7 +46,7 @@ class RunTest(CliTest):
         self.assertEqual((got["text"], got["reasoning"], got["tool_calls"]), ("The Nile it is.", THOUGHT, []))
         got = self.run_json(self.thinking, "? 1")
         self.assertEqual((got["text"], got["reasoning"], "tool_calls" in got), ("The Nile it is.", THOUGHT, False))
-        cut = self.run_json(self.thinking, "? 3", "--tools", self.tools, "--max-new-tokens", len(self.pieces["3"]) - 3)
+        cut = self.run_json(self.thinking, "? 3", "--tools", self.tools, "-n", len(self.pieces["3"]) - 8)
         self.assertEqual((cut["text"], cut["tool_calls"], cut["finish_reason"]), ("Wait.", [], "length"))
         run = Run("run", self.thinking, "? 3", "--tools", self.tools, "--greedy")
         self.assertEqual((run.code, run.out), (0, 'Wait.\nweather({"city":"Oslo","days":3})\n'), run)
@@ -125,7 +125,7 @@ class ServeTest(CliTest):
 
     def test_refused(self):
         for body, field in (({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "nothing"}}}}, "response_format"), ({"grammar": "start: none"}, "grammar"),
-                            ({"grammar": "start: <[1]>"}, "grammar"), ({"response_format": FORMAT, "num_beams": 2}, "num_beams")):
+                            ({"grammar": "start: <[1]>"}, "grammar"), ({"response_format": FORMAT, "num_beams": 2}, "response_format")):
             with self.subTest(body=body):
                 answer, got = self.server.ask("POST", "/v1/chat/completions", {"model": "thinking", "messages": [{"role": "user", "content": "? 2"}], "tools": CHAT_TOOLS, **body})
                 self.assertEqual((answer.status, got["error"]["param"]), (400, field), got)

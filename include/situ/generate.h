@@ -1,4 +1,5 @@
-// A request of a loaded model and its options: how tokens are chosen, when to stop. What comes back: situ/generation.h.
+// A request of a loaded model and its options: how tokens are chosen, when to stop; embeddings and scores. What comes
+// back: situ/generation.h.
 #pragma once
 
 #include <chrono>
@@ -142,6 +143,37 @@ struct Request {
   std::string salt = {};
   // When it ends at the latest, waiting or not: FinishReason::kDeadline, with what there is by then.
   std::optional<std::chrono::steady_clock::time_point> deadline = {};
+};
+
+// Embeddings of texts and scores of pairs (Model::embed, Model::score). Texts are prepared as docs/embeddings.md says.
+struct EmbedOptions {
+  std::optional<std::string> prompt;       // in front of every text; default: that of the folder, if it names one
+  std::optional<std::string> prompt_name;  // one of `prompts` in config_sentence_transformers.json; not with `prompt`
+  // Numbers of a row. ModelFacts::embedding_size is always possible. Fewer: the first ones, normalised again where the
+  // folder normalises, if its files name such sizes (matryoshka_dimensions, is_matryoshka, truncate_dim) or it
+  // normalises. Default: all, or the first truncate_dim, as they are. Not for pairs.
+  std::optional<int64_t> dimensions = {};
+  std::string client = {};  // who asks, as Request::client
+};
+
+struct Embeddings {
+  std::vector<std::vector<float>> rows;  // by text, of `dims` numbers each
+  int64_t dims = 0;
+  std::vector<int64_t> tokens;     // by text, special ones included
+  std::vector<size_t> cut;         // the numbers of texts that were cut
+  std::vector<std::string> notes;  // the same in words
+};
+
+// A question and a text that may answer it, say: the first text of the pair and the second.
+struct TextPair {
+  std::string first, second;
+};
+
+struct PairScores {
+  std::vector<std::vector<float>> rows;  // by pair, of `labels` numbers each, behind the folder's activation function
+  int64_t labels = 0;
+  std::vector<int64_t> tokens;
+  std::vector<std::string> notes;
 };
 
 }  // namespace situ

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "situ/generate.h"
 #include "situ/status.h"
 #include "situ/tokenizer.h"
 
@@ -55,8 +56,8 @@ struct Event {
   std::vector<TokenLogprob> top = {};         // the most probable ones, first first
   size_t choice = 0;                          // of GenerateOptions::choices
   FinishReason finish = FinishReason::kNone;  // of the last event of a choice: why it ended
-  // Of a conversation that Model::read() has read: what the model thinks, before any text, and calls, behind it. They are
-  // no part of `text`.
+  // Of a conversation that Model::read() has read: what the model thinks, before any text, and calls, behind it. They
+  // are no part of `text`.
   std::string reasoning = {};
   std::vector<CallPiece> calls = {};
 
@@ -110,7 +111,8 @@ struct Generation {
     std::string reasoning = {};           // as above
     std::vector<ToolCall> tool_calls = {};
   };
-  // What the folder's files ask for and was left out, though it may change tokens; that the chat template shows no tools.
+  // What the folder's files ask for and was left out, though it may change tokens; that the chat template shows no
+  // tools.
   std::vector<std::string> notes;
   // Of several choices, in their order, or of a beam search, best first; the first is what stands above. After kError:
   // those that were found, and the beams as far as they had come.
@@ -185,37 +187,6 @@ struct Stats {
   int64_t slots = 0, slots_free = 0;          // of the state, now; free: kept prefixes count as taken
   int64_t slots_kept = 0;                     // now, of kept prefixes
   int64_t bytes_copied = 0, steps_alone = 0;  // alone: by one thread, since other processes had the processors
-};
-
-// Embeddings of texts and scores of pairs (Model::embed, Model::score). Texts are prepared as docs/embeddings.md says.
-struct EmbedOptions {
-  std::optional<std::string> prompt;       // in front of every text; default: that of the folder, if it names one
-  std::optional<std::string> prompt_name;  // one of `prompts` in config_sentence_transformers.json; not with `prompt`
-  // Numbers of a row. ModelFacts::embedding_size is always possible. Fewer: the first ones, normalised again where the
-  // folder normalises, if its files name such sizes (matryoshka_dimensions, is_matryoshka, truncate_dim) or it
-  // normalises. Default: all, or the first truncate_dim, as they are. Not for pairs.
-  std::optional<int64_t> dimensions = {};
-  std::string client = {};  // who asks, as Request::client
-};
-
-struct Embeddings {
-  std::vector<std::vector<float>> rows;  // by text, of `dims` numbers each
-  int64_t dims = 0;
-  std::vector<int64_t> tokens;     // by text, special ones included
-  std::vector<size_t> cut;         // the numbers of texts that were cut
-  std::vector<std::string> notes;  // the same in words
-};
-
-// A question and a text that may answer it, say: the first text of the pair and the second.
-struct TextPair {
-  std::string first, second;
-};
-
-struct PairScores {
-  std::vector<std::vector<float>> rows;  // by pair, of `labels` numbers each, behind the folder's activation function
-  int64_t labels = 0;
-  std::vector<int64_t> tokens;
-  std::vector<std::string> notes;
 };
 
 }  // namespace situ

@@ -66,9 +66,9 @@ struct Message {
 
 // How a chat template makes a prompt of messages.
 struct ChatOptions {
-  // A list of functions that the answer may call: {"type": "function", "function": {"name", "description", "parameters":
-  // a JSON schema}}, or what "function" has alone. Where the template does not show them they stand behind the system
-  // message (docs/prompts.md). What the arguments of a call must be is the schema.
+  // A list of functions that the answer may call: {"type": "function", "function": {"name", "description",
+  // "parameters": a JSON schema}}, or what "function" has alone. Where the template does not show them they stand
+  // behind the system message (docs/prompts.md). What the arguments of a call must be is the schema.
   std::string tools_json = {};
   std::string tool_choice = {};     // "" or "auto": texts or calls; "required": a call; "none"; or the name of one tool
   bool parallel_tool_calls = true;  // several calls in one answer
@@ -141,10 +141,10 @@ class Tokenizer {
   // Tokens that end an answer: those of the model's files, then the eos_token of tokenizer_config.json.
   const std::vector<int64_t>& end_ids() const;
 
-  // The text that the chat template makes of a conversation, and the ids of it. Tools, calls, their results and reasoning
-  // become what the template reads, or text where it reads none. In the text nothing tells a special
-  // token from what a user has spelled like one; in the ids they differ. Errors: the template's own; a message with an
-  // image or a sound, which Model::read() reads.
+  // The text that the chat template makes of a conversation, and the ids of it. Tools, calls, their results and
+  // reasoning become what the template reads, or text where it reads none. In the text nothing tells a special token
+  // from what a user has spelled like one; in the ids they differ. Errors: the template's own; a message with an image
+  // or a sound, which Model::read() reads.
   Result<std::string> render(std::span<const Message> messages, const ChatOptions& options = {}) const;
   Result<std::vector<int64_t>> encode(std::span<const Message> messages, const ChatOptions& options = {}) const;
 

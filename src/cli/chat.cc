@@ -260,8 +260,9 @@ class Conversation {
     if (!noted_)
       for (const std::string& note : g->notes) std::fprintf(stderr, "situ: note: %s\n", one_line(note).c_str());
     noted_ = true;
-    if (g->text.empty()) std::fprintf(stderr, "situ: note: the reply is empty: the model %s\n",
-                                      g->reasoning.empty() ? "ended it at once" : "thought up to its end");
+    if (g->text.empty())
+      std::fprintf(stderr, "situ: note: the reply is empty: the model %s\n",
+                   g->reasoning.empty() ? "ended it at once" : "thought up to its end");
     const double rate = g->decode_ms_per_token > 0 ? 1000.0 / g->decode_ms_per_token : 0;
     const std::string seed = g->seed ? ", seed " + std::to_string(*g->seed) : "";
     std::fprintf(stderr,

@@ -41,7 +41,7 @@ struct RunArguments : LoadArguments {
   // Of models with a vision encoder: files, KEY=VALUE for the image processor, most pixels of a file.
   std::vector<std::string> images, processor;
   int64_t max_pixels = 64'000'000;
-  std::vector<std::string> sounds;  // files of models with an audio encoder
+  std::vector<std::string> sounds;   // files of models with an audio encoder
   std::optional<std::string> tools;  // a file, and then what it has
   bool json = false, chat = false, raw = false;
 };

@@ -292,7 +292,8 @@ Status check_files(const RunArguments& a) {
 Status read_tools(RunArguments& a) {
   if (!a.tools) return Status::ok();
   if (a.raw || a.prompt_ids || (a.prompt && !a.chat && !a.system))
-    return Status::error("--tools are those of a conversation, which --raw, --prompt-ids and --prompt without --chat are not");
+    return Status::error(
+        "--tools are those of a conversation, which --raw, --prompt-ids and --prompt without --chat are not");
   Result<std::string> text = read_file(*a.tools);
   if (!text.is_ok()) return text.status();
   const Status checked = text->empty() ? Status::error("should be a JSON list of tools") : check_tools(*text);
@@ -356,7 +357,7 @@ void settle_prompt(const Model& model, RunArguments& a) {
 
 // Why an answer has nothing in it.
 std::string why_empty(const RunArguments& a, const Generation& g) {
-  if (!g.reasoning.empty()) return "the answer is empty: the model thought up to its end; --max-new-tokens gives it more";
+  if (!g.reasoning.empty()) return "the answer is empty: the model thought up to its end; --tokens gives it more";
   if (g.finish_reason == FinishReason::kStopString || !g.output_ids.empty())
     return "the answer is empty: its tokens have no text in front of a stop text, or none at all";
   const bool plain = a.prompt && !a.chat && !a.system;

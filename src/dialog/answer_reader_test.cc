@@ -407,7 +407,8 @@ TEST(AnswerReader, NoPartOfAMarkIsShownWhereAnAnswerIsCut) {
   EXPECT_EQ(cut_at(documented(), "a <", 3, true), (Read{"a", "", {}}));
   Form channels;
   channels.calls.kind = CallForm::Kind::kChannels;
-  const std::string final_text = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>It is.<|return|>";
+  const std::string final_text =
+      "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>It is.<|return|>";
   for (size_t size = 0; size <= final_text.size(); ++size) {
     const Read read = cut_at(channels, final_text, size, false);
     EXPECT_TRUE(std::string("hm").starts_with(read.reasoning)) << read;

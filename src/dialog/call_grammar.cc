@@ -138,8 +138,8 @@ std::string AnswerGrammar::channels(const std::string& text) {
   const std::string call = tools_.empty() ? "" : any_body();
   const std::string before = "(" + thought + " | " + comment + ")*";
   if (!automatic()) return before + " " + call;
-  const std::string final_text = lark_.rule(joined(
-      {lark_.mark("<|channel|>final"), message, text.empty() ? lark_.text_without("<|end|>") + "?" : text}));
+  const std::string final_text = lark_.rule(
+      joined({lark_.mark("<|channel|>final"), message, text.empty() ? lark_.text_without("<|end|>") + "?" : text}));
   return before + " (" + final_text + (call.empty() ? "" : " | " + call) + ")";
 }
 

@@ -128,10 +128,14 @@ TEST_P(GrammarOfForms, ACallOrWhatTheAnswerMustBe) {
   const Form form = find_form(tokenizer);
   const bool channels = form.calls.kind == CallForm::Kind::kChannels;
   const std::string head = channels ? "<|channel|>final<|message|>" : "", &call = GetParam().call;
-  const std::string object = R"(%json {"type": "object", "properties": {"name": {"enum": ["x", "wet"]}, "all": {"type": "array"}}})";
+  const std::string object =
+      R"(%json {"type": "object", "properties": {"name": {"enum": ["x", "wet"]}, "all": {"type": "array"}}})";
   const std::pair<std::string, std::string> rules[] = {
-      {object, R"({"name": "wet", "all": [1]})"}, {object, R"({"all": ["<tool_call>"]})"}, {object, "{}"},
-      {R"(%json {"type": "array"})", "[1, \"weather(\"]"}, {"/(?s:[^{].*)?/", "<tool_cat> and [TOOLS]"},
+      {object, R"({"name": "wet", "all": [1]})"},
+      {object, R"({"all": ["<tool_call>"]})"},
+      {object, "{}"},
+      {R"(%json {"type": "array"})", "[1, \"weather(\"]"},
+      {"/(?s:[^{].*)?/", "<tool_cat> and [TOOLS]"},
       {"%lark {\nstart: ONE more*\nmore: \", \" ONE\nONE: /[<a-z_]+/\n}", "<tool_ca, b"}};
   for (const auto& [rule, text] : rules) {
     const std::string lark = grammar_of(form, {}, false, rule);
@@ -255,12 +259,14 @@ TEST(CallGrammar, Reasoning) {
 // References of a tool's schema, in an object that is a call.
 TEST(CallGrammar, SchemaOfACallWithReferences) {
   const FolderTokenizer tokenizer = testing::tokenizer_with(testing::kLlama3Template);
-  const std::vector<Tool> tools = {{"tree", "", R"({"type": "object", "properties": {"left": {"$ref": "#"}, "leaf": {"$ref": "#/$defs/leaf"}},
+  const std::vector<Tool> tools = {
+      {"tree", "", R"({"type": "object", "properties": {"left": {"$ref": "#"}, "leaf": {"$ref": "#/$defs/leaf"}},
     "additionalProperties": false, "$defs": {"leaf": {"type": "integer"}}})"}};
   const auto lark = call_grammar(find_form(tokenizer), tools, {}, false, nullptr, "%json {\"type\": \"object\"}");
   ASSERT_TRUE(lark.is_ok());
   Grammar grammar = testing::compiled(tokenizer, GrammarKind::kAnswer, *lark);
-  EXPECT_TRUE(taken(tokenizer, *lark, R"({"name": "tree", "parameters": {"left": {"leaf": 1}, "leaf": 2}})").whole) << *lark;
+  EXPECT_TRUE(taken(tokenizer, *lark, R"({"name": "tree", "parameters": {"left": {"leaf": 1}, "leaf": 2}})").whole)
+      << *lark;
 }
 
 // Marks that are tokens of the model: their ids, and not their bytes.

@@ -104,7 +104,8 @@ TEST(FindForm, CallsThatTheTemplateLeavesOut) {
   EXPECT_TRUE(granite.tools_shown);
   EXPECT_EQ(granite.calls.open, "<|tool_call|>[");
   // A template that breaks on calls.
-  const Form kimi = form_of(testing::chat_template("{{ raise_exception('<|tool_calls_section_begin|> <|tool_call_argument_begin|>') }}"));
+  const Form kimi = form_of(
+      testing::chat_template("{{ raise_exception('<|tool_calls_section_begin|> <|tool_call_argument_begin|>') }}"));
   EXPECT_FALSE(kimi.calls_shown);
   EXPECT_TRUE(kimi.tools_shown);
   EXPECT_EQ(kimi.calls.call_open, "<|tool_call_begin|>functions.");

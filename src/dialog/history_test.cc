@@ -94,19 +94,31 @@ TEST(History, ImagesOfResults) {
   messages[2]["content"] = Json::parse(R"([{"type": "text", "text": "a map"}, {"type": "image"}])");
   messages.push_back(Json::parse(R"({"role": "tool", "content": [{"type": "image"}]})"));
   messages.push_back(Json::parse(R"({"role": "user", "content": "So?"})"));
-  const std::string content = "{% if c is string %}{{ c }}{% else %}{% for p in c %}{{ '<image>' if p.type == 'image' else p.text }}{% endfor %}{% endif %}";
-  const std::string turns = R"({% for m in messages %}{% set c = m.content %}{{ '<' + m.role + '>' }})" + content +
-                            R"({% for t in m.tool_calls %}{{ '<call>{"name": "' + t.function.name + '", "arguments": ' }}{{ t.function.arguments | tojson }}{{ '}</call>' }}{% endfor %}{% endfor %})";
+  const std::string content =
+      "{% if c is string %}{{ c }}{% else %}{% for p in c %}{{ '<image>' if p.type == 'image' else p.text }}{% endfor "
+      "%}{% endif %}";
+  const std::string turns =
+      R"({% for m in messages %}{% set c = m.content %}{{ '<' + m.role + '>' }})" + content +
+      R"({% for t in m.tool_calls %}{{ '<call>{"name": "' + t.function.name + '", "arguments": ' }}{{ t.function.arguments | tojson }}{{ '}</call>' }}{% endfor %}{% endfor %})";
   const std::string tools = "{% for t in tools %}{{ t | tojson }}{% endfor %}";
-  EXPECT_TRUE(has(rendered(tools + turns, messages), "<tool>a map<image><tool><image><user>So?")) << rendered(tools + turns, messages);
+  EXPECT_TRUE(has(rendered(tools + turns, messages), "<tool>a map<image><tool><image><user>So?"))
+      << rendered(tools + turns, messages);
   // Results are texts alone there.
-  const std::string apart = tools + R"({% for m in messages %}{% set c = m.content %}{{ '<' + m.role + '>' }}{% if m.role == 'tool' %}{{ '' + c }}{% else %})" + content +
-                            R"({% endif %}{% for t in m.tool_calls %}{{ '<call>{"name": "' + t.function.name + '", "arguments": ' }}{{ t.function.arguments | tojson }}{{ '}</call>' }}{% endfor %}{% endfor %})";
-  EXPECT_TRUE(has(rendered(apart, messages), "<tool>a map<tool><user><image><image><user>So?")) << rendered(apart, messages);
+  const std::string apart =
+      tools +
+      R"({% for m in messages %}{% set c = m.content %}{{ '<' + m.role + '>' }}{% if m.role == 'tool' %}{{ '' + c }}{% else %})" +
+      content +
+      R"({% endif %}{% for t in m.tool_calls %}{{ '<call>{"name": "' + t.function.name + '", "arguments": ' }}{{ t.function.arguments | tojson }}{{ '}</call>' }}{% endfor %}{% endfor %})";
+  EXPECT_TRUE(has(rendered(apart, messages), "<tool>a map<tool><user><image><image><user>So?"))
+      << rendered(apart, messages);
   // There are none.
-  const std::string none = R"({% for m in messages %}{% set c = m.content %}{{ '<' + m.role + '>' }})" + content + "{% endfor %}";
-  EXPECT_TRUE(has(rendered("{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('none') }}{% endif %}{% endfor %}" + none, messages),
-                  "<user><tool_response>\na map\n</tool_response>\n<tool_response>\n\n</tool_response><image><image><user>So?"));
+  const std::string none =
+      R"({% for m in messages %}{% set c = m.content %}{{ '<' + m.role + '>' }})" + content + "{% endfor %}";
+  EXPECT_TRUE(has(
+      rendered(
+          "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('none') }}{% endif %}{% endfor %}" + none,
+          messages),
+      "<user><tool_response>\na map\n</tool_response>\n<tool_response>\n\n</tool_response><image><image><user>So?"));
 }
 
 // A template that shows calls and no tools: the tools are described in a text that has its spelling of calls.
@@ -114,7 +126,11 @@ TEST(History, ToolsThatATemplateLeavesOutAreCalledInItsSpelling) {
   std::string chat_template = testing::chat_template(testing::kDeepSeekCalls);
   chat_template.replace(chat_template.find("if tools"), 8, "if none_");
   const std::string text = rendered(chat_template, conversation());
-  EXPECT_TRUE(has(text, "as follows:\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME\n```json\n{\"ARGUMENT\":\"VALUE\"}\n```")) << text;
+  EXPECT_TRUE(has(text,
+                  "as "
+                  "follows:\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME\n```json\n{"
+                  "\"ARGUMENT\":\"VALUE\"}\n```"))
+      << text;
   EXPECT_FALSE(has(text, "results come back")) << text;
   EXPECT_TRUE(has(text, "function<｜tool▁sep｜>weather\n```json\n{\"city\":\"Oslo\"}\n```")) << text;
   std::string ids = testing::chat_template(testing::kSmall32Calls);
@@ -123,7 +139,8 @@ TEST(History, ToolsThatATemplateLeavesOutAreCalledInItsSpelling) {
 }
 // A template that makes ids of its own in calls, and shows those of results as they are.
 TEST(History, IdsThatATemplateMakes) {
-  const std::string own = R"({{ '<|tool_calls_section_begin|>' }}{% for c in m.tool_calls %}{{ '<|tool_call_begin|>functions.' + c.function.name + ':' + (N | string) + '<|tool_call_argument_begin|>' }}{{ c.function.arguments | tojson }}{{ '<|tool_call_end|>' }}{% endfor %}{{ '<|tool_calls_section_end|>' }})";
+  const std::string own =
+      R"({{ '<|tool_calls_section_begin|>' }}{% for c in m.tool_calls %}{{ '<|tool_call_begin|>functions.' + c.function.name + ':' + (N | string) + '<|tool_call_argument_begin|>' }}{{ c.function.arguments | tojson }}{{ '<|tool_call_end|>' }}{% endfor %}{{ '<|tool_calls_section_end|>' }})";
   const std::string result = R"({{ '<|im_start|>tool\n## ' + m.tool_call_id + '\n' + m.content + '<|im_end|>\n' }})";
   Json messages = conversation();
   for (const Json& turn : conversation()) messages.push_back(turn);
@@ -134,8 +151,10 @@ TEST(History, IdsThatATemplateMakes) {
   by_conversation.replace(by_conversation.find("{{ c.function"), 0, "{% set count.value = count.value + 1 %}");
   const std::string first = rendered(testing::chat_template(by_answer, "", "", result), messages);
   EXPECT_TRUE(has(first, "## functions.weather:0\n4 degrees") && !has(first, "weather:1")) << first;
-  const std::string second = rendered("{%- set count = namespace(value=0) -%}" + testing::chat_template(by_conversation, "", "", result), messages);
-  EXPECT_TRUE(has(second, "## functions.weather:0\n4 degrees") && has(second, "## functions.weather:1\n4 degrees")) << second;
+  const std::string second = rendered(
+      "{%- set count = namespace(value=0) -%}" + testing::chat_template(by_conversation, "", "", result), messages);
+  EXPECT_TRUE(has(second, "## functions.weather:0\n4 degrees") && has(second, "## functions.weather:1\n4 degrees"))
+      << second;
 }
 }  // namespace
 }  // namespace situ

@@ -14,8 +14,6 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-
-
 // Every text of a message but for the names of roles and of parts' types.
 Status break_texts(const FolderTokenizer& tokenizer, char32_t mark, OrderedJson& value, bool* any) {
   if (value.is_string()) {

@@ -42,7 +42,6 @@ std::string text_or_none(const Result<std::string>& text) { return text.is_ok() 
 
 using OrderedJson = nlohmann::ordered_json;
 
-
 // {"type": "function", "function": {"name", "description", "parameters"}}, or that of "function". `where`: "[0]".
 Result<Tool> tool_of(const OrderedJson& given, const std::string& where) {
   const auto wrong = [&](const std::string& field, const std::string& wanted) {
@@ -54,7 +53,7 @@ Result<Tool> tool_of(const OrderedJson& given, const std::string& where) {
   if (!function.is_object()) return wrong(in, "an object");
   if (given.value("type", OrderedJson("function")) != "function") return wrong(".type", "function");
   const OrderedJson name = function.value("name", OrderedJson()), text = function.value("description", OrderedJson()),
-             schema = function.value("parameters", OrderedJson());
+                    schema = function.value("parameters", OrderedJson());
   if (!name.is_string() || name.get_ref<const std::string&>().empty()) return wrong(in + ".name", "a string");
   if (!text.is_null() && !text.is_string()) return wrong(in + ".description", "a string");
   if (!schema.is_null() && !schema.is_object()) return wrong(in + ".parameters", "a JSON schema of an object");
@@ -97,7 +96,8 @@ class DialogParts final : public AnswerParts {
       if (const auto* text = std::get_if<TextPiece>(&event)) to.text += text->text;
       if (const auto* begun = std::get_if<CallBegun>(&event))
         to.calls.push_back({begun->index, random_id("call_"), begun->name});
-      if (const auto* more = std::get_if<ArgumentsPiece>(&event)) piece_of(more->index, to).arguments_json += more->json;
+      if (const auto* more = std::get_if<ArgumentsPiece>(&event))
+        piece_of(more->index, to).arguments_json += more->json;
       if (const auto* ended = std::get_if<CallEnded>(&event)) piece_of(ended->index, to).ended = true;
     }
   }
@@ -138,7 +138,8 @@ Result<Dialog> dialog_of(const ModelForm* form, const ChatOptions& options) {
   if (wanted == "required" && tools->empty())
     return Status::wrong_option("tool_choice", "tool_choice wants a call, and there are no tools");
   if (named && std::none_of(tools->begin(), tools->end(), is_wanted))
-    return Status::wrong_option("tool_choice", "tool_choice should be auto, none, required or the name of a tool, is '" + wanted + "'");
+    return Status::wrong_option(
+        "tool_choice", "tool_choice should be auto, none, required or the name of a tool, is '" + wanted + "'");
   if (wanted != "none") dialog.tools = std::move(*tools);
   return dialog;
 }

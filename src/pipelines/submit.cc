@@ -71,7 +71,8 @@ Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, ToBegin todo) 
   Result<std::optional<Grammar>> grammar = m.grammars.get(options, of_answer, m.text(), m.vocabulary);
   if (!grammar.is_ok()) return grammar.status().or_code(Code::kInvalidArgument);
   if (beams && *grammar && of_answer.option == "tools")
-    return Status::wrong_option("tools", "beams " + std::to_string(resolved.beams.beams) + " and tools: a beam search follows no grammar");
+    return Status::wrong_option(
+        "tools", "beams " + std::to_string(resolved.beams.beams) + " and tools: a beam search follows no grammar");
   const int64_t guesses = options.draft_tokens > 0 ? options.draft_tokens : options.prompt_lookup;
   if (!beams) SITU_RETURN_IF_ERROR(check_guesses(m, options, start, guesses));
   const auto rules = [&] {
@@ -273,7 +274,7 @@ Result<Ticket> Model::Impl::submit(Request request, const Dialog& dialog) {
   return or_out_of_memory([&]() -> Result<Ticket> {
     SITU_TAKE(prepared, prepare(*this, request.prompt, request.options));
     prepared.salt = request.salt;
-    prepared.grammar = dialog.grammar;
+    if (dialog.form) prepared.grammar = dialog.grammar;
     if (dialog.reads()) prepared.shown = dialog.form->shown;
     SITU_TAKE(decoding, decoding_of(*this, std::move(prepared)));
     auto ticket = std::make_shared<Ticket::Impl>();  // before somebody has to take the request back

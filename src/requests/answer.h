@@ -45,7 +45,7 @@ struct AnswerRules {
   int64_t num_return = 1;
   bool text = true;    // somebody reads it
   bool score = false;  // Generation::Answer::score: the log-probability of tokens and end, as they were chosen from
-  std::span<const int64_t> shown = {};  // special tokens that the text shows; must outlive the answer
+  std::span<const int64_t> shown = {};      // special tokens that the text shows; must outlive the answer
   std::unique_ptr<AnswerParts> parts = {};  // null: all is text
 };
 

@@ -561,7 +561,8 @@ TEST(Bodies, RefusalsOfMessages) {
   }
   const ErrorText large = messages_protocol().error({Kind::kHttp, "", "the body is too large", 413}, "");
   EXPECT_EQ(large.status, 413);
-  EXPECT_EQ(Json::parse(large.json)["error"], Json({{"type", "request_too_large"}, {"message", "the body is too large"}}));
+  EXPECT_EQ(Json::parse(large.json)["error"],
+            Json({{"type", "request_too_large"}, {"message", "the body is too large"}}));
   EXPECT_EQ(chat_protocol().error({Kind::kHttp, "", "", 413}, "").status, 413);
   const ErrorText context = messages_protocol().error({Kind::kContext, "messages", "other words", 0, 70, 64}, "");
   EXPECT_EQ(Json::parse(context.json)["error"]["message"], "prompt is too long: 70 tokens > 64 maximum");

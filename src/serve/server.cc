@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/one_line.h"
 #include "base/random_number.h"
+#include "base/utc_time.h"
 #include "pipelines/llm.h"
 #include "serve/route_path.h"
 #include "text/json_file.h"
@@ -532,28 +532,16 @@ void Server::finish(Call& call) {
   if (options_.log) options_.log(line_of(call));
 }
 
-static std::string time_now() {
-  const auto now = std::chrono::system_clock::now();
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
-  const int64_t ms = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
-  std::tm utc{};
-  gmtime_r(&seconds, &utc);
-  char time[40], tail[8];
-  std::strftime(time, sizeof(time), "%Y-%m-%dT%H:%M:%S", &utc);
-  std::snprintf(tail, sizeof(tail), ".%03dZ", static_cast<int>(ms));
-  return std::string(time) + tail;
-}
-
 std::string Server::note_of(const std::string& model, const std::string& note) const {
-  if (!options_.json_log) return one_line(time_now() + " model=" + model + " note: " + note);
-  return json_text(Json{{"time", time_now()}, {"model", model}, {"note", note}});
+  if (!options_.json_log) return one_line(utc_time() + " model=" + model + " note: " + note);
+  return json_text(Json{{"time", utc_time()}, {"model", model}, {"note", note}});
 }
 
 std::string Server::line_of(const Call& call) const {
   const auto rounded = [](double value) { return std::round(value * 10) / 10; };
   const std::pair<const char*, Json> fields[] = {
       // no object: see text_of
-      {"time", time_now()},
+      {"time", utc_time()},
       {"id", call.request_id},
       {"key", call.key},
       {"method", call.method},
