@@ -1,11 +1,13 @@
 #include "pipelines/dialogs.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/assign.h"
 #include "dialog/call_grammar.h"
 #include "dialog/find_form.h"
 #include "requests/text_output.h"
+#include "text/json_file.h"
 #include "text/tokenizer.h"
 
 namespace situ {
@@ -22,6 +24,13 @@ std::string rule_of_regex(const std::string& regex) {
     rule += regex[i];
   }
   return regex.empty() ? "/(?:)/" : rule + "/";
+}
+
+// A schema as a part of a Lark grammar, which does not take the name of the schema's own language.
+std::string rule_of_schema(const std::string& schema) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(schema, nullptr, false);
+  if (!json.is_object() || json.erase("$schema") == 0) return "%json " + schema;
+  return "%json " + json_text(json);
 }
 
 std::string text_or_none(const Result<std::string>& text) { return text.is_ok() ? *text : std::string(); }
@@ -61,7 +70,7 @@ Result<GrammarCache::OfAnswer> grammar_of(const Dialog& dialog, const GenerateOp
     return grammar;
   }
   if (!form.reasons() || form.calls.kind == CallForm::Kind::kChannels) return grammar;
-  const std::string rule = options.json_schema ? "%json " + *options.json_schema
+  const std::string rule = options.json_schema ? rule_of_schema(*options.json_schema)
                            : options.regex     ? rule_of_regex(*options.regex)
                                                : std::string();
   if (rule.empty()) return grammar;
