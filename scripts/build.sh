@@ -19,8 +19,8 @@ cargo=$(scripts/find_cargo.sh) || {
 PATH=$(dirname "$cargo"):$PATH
 export PATH
 
-# It links the kernels of the release build.
-[ "$preset" != sanitize ] || "$0" release situ_kernels
+# They link the kernels of the release build.
+case $preset in sanitize | fuzz) "$0" release situ_kernels ;; esac
 
 # Ninja configures again by itself when a CMake file has changed; the presets file is not among those it watches.
 if [ ! -e "$folder/build.ninja" ] || [ CMakePresets.json -nt "$folder/build.ninja" ]; then

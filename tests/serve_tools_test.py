@@ -11,7 +11,7 @@ import unittest
 
 import forced_models
 from cli_case import CliTest, Run, main
-from serve_clients_test import CLIENTS, installed, run
+from serve_clients_test import CLIENTS, installed, run, run_node
 from serve_test import Server
 
 LAST = "{% if add_generation_prompt %}{{ messages[-1].content[-1:] }}{% endif %}"  # says which answer is forced
@@ -367,15 +367,6 @@ class ToolsTest(CliTest):
                         self.assertGreater(alike, text.index(system["content"]) + len(system["content"]))
                     asked.append(text)
 
-    def test_a_block_that_changes_with_each_request_keeps_the_beginning(self):
-        def usage(number, last):
-            system = [{"type": "text", "text": f"x-anthropic-billing-header: {number}"}, {"type": "text", "text": "You are careful, and brief.", "cache_control": {"type": "ephemeral"}}]
-            return self.ask("/v1/messages", model="coder", system=system, messages=[{"role": "user", "content": last}], max_tokens=50, tools=MESSAGE_TOOLS)["usage"]
-        whole = usage(1, "Oslo? 1")
-        again = usage(2, "Rome? 1")
-        self.assertEqual(whole["input_tokens"] + whole["cache_read_input_tokens"], again["input_tokens"] + again["cache_read_input_tokens"])
-        self.assertEqual(again["input_tokens"], len("Rome? 1<|im_end|>\n<|im_start|>assistant\n1"))
-
     # -- reasoning
 
     def test_reasoning(self):
@@ -410,7 +401,7 @@ class ToolsTest(CliTest):
             self.assertEqual((message["reasoning_content"], message["content"], self.calls_of(message), got["finish_reason"]), ("Let me ask.", None, [("now", {})], "tool_calls"))
 
     def test_structured_output_behind_reasoning(self):
-        schema = {"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"], "additionalProperties": False}
+        schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"], "additionalProperties": False}
         for constraint in ({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}}, {"regex": r'\{"yes": (true|a/b)\}'}):
             message = self.chat("thinking", "? 2", tools=[], **constraint)["choices"][0]["message"]
             self.assertEqual((message["reasoning_content"], message["content"]), ("JSON?", '{"yes": true}'))
@@ -448,7 +439,9 @@ class ToolsTest(CliTest):
 
     def test_clients(self):
         clients = installed("requirements.txt", "node")
-        run(clients / "bin" / "python", CLIENTS / "tools.py", f"http://127.0.0.1:{self.server.port}")
+        url = f"http://127.0.0.1:{self.server.port}"
+        run(clients / "bin" / "python", CLIENTS / "tools.py", url)
+        self.assertIn("ok", run_node(clients, "node/tools.mjs", url))
 
 
 if __name__ == "__main__":

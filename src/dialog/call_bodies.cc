@@ -125,11 +125,18 @@ std::string listed_texts(const Json& schema, const std::string& before, const st
   return body;
 }
 
+// A text, which the first mark ends, as readers have it: white space before the mark is the text's.
+std::string tagged_text(Lark& lark, std::string_view mark) {
+  const std::string_view whole = trimmed(mark);
+  const std::string behind = lark.mark(trimmed_left(mark).substr(whole.size()));
+  return lark.text_to(whole) + (behind.empty() ? "" : " ") + behind;
+}
+
 std::string tagged_value(Lark& lark, const CallForm& form, const Json& part, const Json& root) {
   if (type_of(part, root) != ArgumentType::kText)
     return lark.rule(json_rule(part, root)) + " " + lark.mark(form.value_close);
   const std::string listed = listed_texts(followed(part, root), "", "");
-  return listed.empty() ? lark.text_to(form.value_close) : lark.rule(listed) + " " + lark.mark(form.value_close);
+  return listed.empty() ? tagged_text(lark, form.value_close) : lark.rule(listed) + " " + lark.mark(form.value_close);
 }
 
 std::string tagged_body(Lark& lark, const CallForm& form, const Tool& tool, const Json& schema) {
@@ -142,7 +149,7 @@ std::string tagged_body(Lark& lark, const CallForm& form, const Tool& tool, cons
   if (properties.empty() && !schema.contains("properties"))
     body += " " +
             lark.rule(Lark::literal(form.key_open) + " " + lark.lexeme(std::string(kAnyName)) + " " +
-                      Lark::literal(form.key_close) + " " + lark.text_to(form.value_close)) +
+                      Lark::literal(form.key_close) + " " + tagged_text(lark, form.value_close)) +
             "*";
   return body;
 }

@@ -269,6 +269,17 @@ TEST(CallGrammar, SchemaOfACallWithReferences) {
       << *lark;
 }
 
+// A value ends where readers see its end, also within a line.
+TEST(CallGrammar, TheMarkBehindATaggedValueIsNotInIt) {
+  const FolderTokenizer tokenizer = testing::tokenizer_with(testing::chat_template(testing::kQwenCoderCalls));
+  const Form form = find_form(tokenizer);
+  const std::string lark = grammar_of(form, {ChoiceKind::kNamed, "weather", true});
+  const std::string begun = "<tool_call>\n<function=weather>\n<parameter=city>\nOslo</parameter>";
+  const std::string rest = "\n<parameter=unit>\nC\n</parameter>\n</function>\n</tool_call>";
+  EXPECT_TRUE(taken(tokenizer, lark, begun + rest).whole) << lark;
+  EXPECT_EQ(taken(tokenizer, lark, begun + " and more\n</parameter>" + rest).bytes, begun.size());
+}
+
 // Marks that are tokens of the model: their ids, and not their bytes.
 TEST(CallGrammar, MarksThatAreSpecialTokens) {
   testing::TempFolder folder;

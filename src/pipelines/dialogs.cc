@@ -1,7 +1,6 @@
 #include "pipelines/dialogs.h"
 
 #include <algorithm>
-
 #include <nlohmann/json.hpp>
 
 #include "base/assign.h"
@@ -30,9 +29,16 @@ std::string rule_of_regex(const std::string& regex) {
   return regex.empty() ? "/(?:)/" : rule + "/";
 }
 
+// A schema as a part of a Lark grammar, which does not take the name of the schema's own language.
+std::string rule_of_schema(const std::string& schema) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(schema, nullptr, false);
+  if (!json.is_object() || json.erase("$schema") == 0) return "%json " + schema;
+  return "%json " + json_text(json);
+}
+
 // What the options ask for, as a part of a Lark grammar, and the option that does; "": nothing.
 std::pair<std::string, const char*> rule_of(const GenerateOptions& options) {
-  if (options.json_schema) return {"%json " + *options.json_schema, "json_schema"};
+  if (options.json_schema) return {rule_of_schema(*options.json_schema), "json_schema"};
   if (options.regex) return {rule_of_regex(*options.regex), "regex"};
   if (options.grammar) return {"%lark {\n" + *options.grammar + "\n}", "grammar"};
   return {"", ""};

@@ -1,5 +1,6 @@
 """What litellm makes of a server: with_litellm.py SERVER_URL"""
 import asyncio
+import json
 import os
 import sys
 import unittest
@@ -15,6 +16,10 @@ URL = sys.argv[1] + "/v1"
 MODEL = "smollm2-135m-instruct"
 TURN = [{"role": "user", "content": "Hi"}]
 PROVIDERS = ("openai", "hosted_vllm")  # ways to a server that speaks as OpenAI's does
+
+
+TOOLS = [{"type": "function", "function": {"name": "weather", "description": "The weather of a city", "parameters": {
+    "type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city", "days"]}}}]
 
 
 class Answer(BaseModel):
@@ -45,6 +50,32 @@ class LitellmTest(unittest.TestCase):
         litellm.enable_json_schema_validation = True
         told = litellm.completion(**options(max_tokens=200), response_format=Answer)
         self.assertIsInstance(Answer.model_validate_json(told.choices[0].message.content), Answer)
+
+    def test_tools(self):
+        for provider in PROVIDERS:
+            for stream in (False, True):
+                with self.subTest(provider, stream=stream):
+                    asked = options(provider, model="agent", max_tokens=200, temperature=0, tools=TOOLS, stream=stream)
+                    turns = [{"role": "user", "content": "? 2"}]
+                    for _ in range(2):
+                        told = litellm.completion(**{**asked, "messages": turns})
+                        told = litellm.stream_chunk_builder(list(told), messages=turns) if stream else told
+                        message = told.choices[0].message
+                        turns.append(message.model_dump(exclude_none=True))
+                        for call in message.tool_calls or ():
+                            self.assertEqual((call.function.name, json.loads(call.function.arguments), told.choices[0].finish_reason), ("weather", {"city": "Oslo", "days": 3}, "tool_calls"))
+                            turns.append({"role": "tool", "tool_call_id": call.id, "content": "4 degrees 1"})
+                    self.assertEqual([t["role"] for t in turns], ["user", "assistant", "tool", "assistant"])
+                    self.assertEqual(turns[-1]["content"], "It is cold there today.")
+
+    def test_reasoning(self):
+        for provider in PROVIDERS:
+            with self.subTest(provider):
+                asked = options(provider, model="agent", max_tokens=200, temperature=0, messages=[{"role": "user", "content": "? 5"}])
+                message = litellm.completion(**asked).choices[0].message
+                self.assertEqual((message.reasoning_content, message.content), ("A river, then.", "The Nile."))
+                pieces = [p.choices[0].delta for p in litellm.completion(**asked, stream=True) if p.choices]
+                self.assertEqual("".join(getattr(p, "reasoning_content", None) or "" for p in pieces), message.reasoning_content)
 
     def test_text_completion(self):
         told = litellm.text_completion(model=f"text-completion-openai/{MODEL}", api_base=URL, api_key="none", prompt="Once", max_tokens=4)

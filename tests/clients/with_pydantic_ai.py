@@ -18,6 +18,11 @@ class Answer(BaseModel):
     number: int = Field(ge=0, le=9)
 
 
+def weather(city: str, days: int) -> str:
+    """The weather of a city."""
+    return f"4 degrees in {city} for {days} days 1"
+
+
 def agent(name="smollm2-135m-instruct", **options):
     return Agent(OpenAIChatModel(name, provider=PROVIDER), retries=0, **{"model_settings": SHORT, **options})
 
@@ -40,6 +45,26 @@ class PydanticAiTest(unittest.TestCase):
     def test_structured_output(self):
         told = agent(output_type=NativeOutput(Answer), model_settings={"max_tokens": 200}).run_sync("Hi")
         self.assertIsInstance(told.output, Answer)
+
+    def test_tools(self):
+        settings = {"max_tokens": 200, "temperature": 0.0}
+        told = agent("agent", tools=[weather], model_settings=settings).run_sync("? 2")
+        self.assertEqual(told.output, "It is cold there today.")
+        results = [part.content for message in told.all_messages() for part in message.parts if part.part_kind == "tool-return"]
+        self.assertEqual((results, told.usage.requests, told.usage.tool_calls), (["4 degrees in Oslo for 3 days 1"], 2, 1))
+        typed = agent("agent", output_type=Answer, model_settings=settings).run_sync("? 3")  # by a tool that it makes of the type
+        self.assertEqual(typed.output, Answer(yes=True, number=7))
+
+        async def ask():
+            async with agent("agent", tools=[weather], model_settings=settings).run_stream("? 2") as stream:
+                self.assertEqual(await stream.get_output(), "It is cold there today.")
+
+        asyncio.run(ask())
+
+    def test_reasoning(self):
+        told = agent("agent", model_settings={"max_tokens": 200, "temperature": 0.0}).run_sync("? 5")
+        parts = [(part.part_kind, part.content) for part in told.all_messages()[-1].parts]
+        self.assertEqual(parts, [("thinking", "A river, then."), ("text", "The Nile.")])
 
     def test_stream(self):
         async def ask():

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "audio/test_audio.h"
 #include "audio/tone_files.h"
@@ -147,6 +148,61 @@ void add_media(Seeds& seeds) {
   seeds.add("npy", npy(header("'<i8'", "()"), std::string(8, 'x'), 3));
 }
 
+// A text with the value of each name in it: $name.
+std::string filled(std::string text, const std::map<std::string, std::string>& values) {
+  for (const auto& [name, value] : values)
+    for (size_t at = 0; (at = text.find(name, at)) != std::string::npos; at += value.size())
+      text.replace(at, name.size(), value);
+  return text;
+}
+
+// Bodies of chat and of Messages: conversations with tools, calls, results, reasoning, images, answers of one form.
+void add_bodies(Seeds& seeds) {
+  const std::string schema =
+      R"({"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"},
+    "unit": {"enum": ["C", "F"]}, "more": {"type": "array", "items": {"$ref": "#/$defs/m"}}}, "required": ["city"],
+    "additionalProperties": false, "$defs": {"m": {"anyOf": [{"type": "boolean"}, {"type": "null"}]}}})";
+  const std::string pixel =
+      "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII=";
+  const std::string function = R"({"type": "function", "function": {"name": "weather", "description": "Of a city",
+    "strict": true, "parameters": )" +
+                               schema + "}}";
+  const auto add = [&](const std::string& target, const std::string& model, const std::string& body) {
+    const std::map<std::string, std::string> values = {
+        {"$model", model}, {"$schema", schema}, {"$function", function}, {"$pixel", pixel}};
+    seeds.add(target, filled(body, values));
+  };
+  for (const char* model :
+       {"qwen3", "plain", "mistral", "llama3", "channels", "coder", "deepseek", "python", "literals"}) {
+    add("chat_body", model, R"({"model": "$model", "max_tokens": 9, "tools": [$function], "messages": [
+      {"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "Oslo?"}]},
+      {"role": "assistant", "content": null, "reasoning_content": "hm", "tool_calls": [{"id": "call_1",
+        "type": "function", "function": {"name": "weather", "arguments": "{\"city\": \"Oslo\"}"}}]},
+      {"role": "tool", "tool_call_id": "call_1", "content": "4"}]})");
+    add("messages_body", model,
+        R"({"model": "$model", "max_tokens": 9, "system": [{"type": "text", "text": "Be brief."}],
+      "tools": [{"name": "weather", "description": "Of a city", "input_schema": $schema}],
+      "thinking": {"type": "enabled", "budget_tokens": 1024}, "messages": [{"role": "user", "content": "Oslo?"},
+      {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": ""},
+        {"type": "text", "text": "So."},
+        {"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {"city": "a"}}]},
+      {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": [
+        {"type": "text", "text": "4"}]}, {"type": "text", "text": "?", "cache_control": {"type": "ephemeral"}}]}]})");
+  }
+  add("chat_body", "", R"({"messages": [{"role": "user", "content": "Hi"}], "stream": true, "n": 2, "stop": ["a"],
+    "stream_options": {"include_usage": true}, "reasoning_effort": "low", "response_format": {"type": "json_schema",
+    "json_schema": {"name": "a", "strict": true, "schema": $schema}}})");
+  add("chat_body", "", R"({"tools": [$function], "tool_choice": {"type": "function", "function": {"name": "weather"}},
+    "parallel_tool_calls": false, "messages": [{"role": "user", "content": [
+    {"type": "image_url", "image_url": {"url": "data:image/png;base64,$pixel"}}]}]})");
+  add("chat_body", "", R"({"prompt_token_ids": [1, 2], "logprobs": true, "top_logprobs": 2, "regex": "a|b"})");
+  add("messages_body", "", R"({"max_tokens": 1, "system": "Be brief.", "stop_sequences": ["a"], "messages": [
+    {"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png",
+    "data": "$pixel"}}]}], "tools": [{"name": "now", "input_schema": {"type": "object"}}, {"type": "web_search_1",
+    "name": "s"}], "tool_choice": {"type": "any", "disable_parallel_tool_use": true}, "output_config":
+    {"format": {"type": "json_schema", "schema": $schema}, "effort": "low"}})");
+}
+
 }  // namespace
 }  // namespace situ
 
@@ -159,4 +215,5 @@ int main(int count, char** arguments) {
   situ::add_templates(seeds);
   situ::add_grammars(seeds);
   situ::add_media(seeds);
+  situ::add_bodies(seeds);
 }

@@ -239,7 +239,9 @@ class StreamWriter final : public Writer {
   }
 
   void write(const Out& out, const Begun&, std::vector<Piece>& pieces) {
-    if (chat_) send(chunk(out.choice, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr), pieces);
+    // Of an answer that may have no text, as whole ones have it.
+    const Json content = ask_.dialog.reads() ? Json() : Json("");
+    if (chat_) send(chunk(out.choice, {{"role", "assistant"}, {"content", content}}, nullptr, nullptr), pieces);
   }
   void write(const Out& out, const TextPiece& piece, std::vector<Piece>& pieces) {
     Json delta = piece.text;
