@@ -114,6 +114,9 @@ void GraphBuilder::declare_inputs(const GraphProto& proto, const Environment& en
     const ValueId id = add_value(environment, value.name);
     scope.declare(value.name, id);
     graph.value(id).info = std::move(value.info);
+    if (graph.inputs.size() == kMaxInputs)
+      throw ImportError("input " + in_quotes(value.name) + " is one too many: at most " + std::to_string(kMaxInputs) +
+                        " inputs are supported");
     graph.inputs.push_back(id);
   }
 }

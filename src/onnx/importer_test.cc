@@ -3,6 +3,7 @@
 
 #include <ctime>
 
+#include "onnx/limits.h"
 #include "onnx/test_model.h"
 
 namespace situ::onnx::test {
@@ -70,9 +71,22 @@ TEST(Importer, ADimNamedByANumberIsThatNumber) {
 TEST(Importer, RefusesMoreSymbolsThanThereIsRoomFor) {
   GraphText g;
   const std::string room = std::to_string(kMostFileSymbols);
-  for (int i = 0; i <= kMostFileSymbols; ++i)
-    g.inputs.push_back(value("in" + std::to_string(i), DType::kF32, {"d" + std::to_string(i)}));
+  for (int i = 0; i <= kMostFileSymbols; i += 8) {
+    std::vector<std::string> dims;
+    for (int d = i; d < i + 8; ++d) dims.push_back("d" + std::to_string(d));
+    g.inputs.push_back(value("in" + std::to_string(i), DType::kF32, dims));
+  }
   expect_refused(model(g.bytes()), {"input 'in" + room + "'", "dim 0 'd" + room + "'", room});
+}
+
+TEST(Importer, RefusesMoreInputsThanPassesCanPair) {
+  GraphText g;
+  g.outputs = {kOutputY};
+  g.nodes = {node("Identity", {"in0"}, {"y"})};
+  for (size_t i = 0; i < kMaxInputs; ++i) g.inputs.push_back(value("in" + std::to_string(i), DType::kF32, {"4"}));
+  import_ok(model(g.bytes()));
+  g.inputs.push_back(value("more", DType::kF32, {"4"}));
+  expect_refused(model(g.bytes()), {"input 'more' is one too many: at most 1024 inputs are supported"});
 }
 
 TEST(Importer, InitialisersListedAsInputsAreConstants) {

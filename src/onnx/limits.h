@@ -13,6 +13,9 @@ constexpr int64_t kFirstOpset = 7, kLastWholeOpset = 24, kLastOpset = 28;
 constexpr int64_t kMaxNodes = 1'000'000;
 // Values of all graphs together; each costs about 300 bytes.
 constexpr int64_t kMaxValues = 4'000'000;
+// Inputs of a graph, initialisers that are listed as inputs not counted. Exports of 126 layers have 256; passes pair
+// inputs and outputs by name, each with each.
+constexpr size_t kMaxInputs = 1024;
 // If in If in Loop ...: each level is a few stack frames here and in every pass.
 constexpr int kMaxGraphDepth = 32;
 // Functions that call functions; onnxscript libraries nest about 6 deep.

@@ -198,10 +198,21 @@ class Ungrouper {
     // What is no expert's number cannot be, and would be read behind the weights.
     const ValueId ids =
         builder_.op("Clip", {g.ids, scalar(n.name + "/first", 0), scalar(n.name + "/last", experts - 1)});
-    ValueId w = builder_.op("Gather", {g.weights, ids});
-    if (g.turned) w = builder_.transpose(w, {0, 2, 1});
-    const ValueId row = builder_.op("Unsqueeze", {g.x, builder_.constant_i64({1})});
-    builder_.op("Squeeze", {builder_.op("MatMul", {row, w}), builder_.constant_i64({1})}, n.out[0]);
+    const ValueId one = builder_.constant_i64({1});
+    const auto product = [&] {
+      if (context_.literal) {  // nothing takes the gathered matrices of all rows away
+        const std::vector<int64_t>& dims = graph_.values[g.weights].constant.dims();
+        ExpertEmitter emit(graph_, builder_, builder_.op("Unsqueeze", {ids, one}), experts);
+        return emit
+            .product({g.x, false, {}}, kNoValue, {g.weights}, {dims[g.turned ? 2 : 1], dims[g.turned ? 1 : 2]},
+                     g.turned)
+            .value;
+      }
+      ValueId w = builder_.op("Gather", {g.weights, ids});
+      if (g.turned) w = builder_.transpose(w, {0, 2, 1});
+      return builder_.op("MatMul", {builder_.op("Unsqueeze", {g.x, one}), w});
+    };
+    builder_.op("Squeeze", {product(), one}, n.out[0]);
     context_.note("experts", n.name, "a product of rows that are sorted by " + std::to_string(experts) + " experts");
   }
   ValueId scalar(const std::string& name, int64_t number) {

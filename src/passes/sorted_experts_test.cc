@@ -9,8 +9,9 @@ using test::TestGraph;
 constexpr int64_t kExperts = 4, kChoices = 2;
 
 // Steps of one token: how many choices there are stands in constants. `wrong`: rows of the last expert begin one late.
+// Literally no row has a matrix of its own.
 TEST(UngroupProducts, FixedNumberOfChoices) {
-  for (const bool wrong : {false, true}) {
+  for (const auto& [wrong, literal] : {std::pair{false, false}, {true, false}, {false, true}}) {
     TestGraph g;
     const ValueId choices = g.input("choices", {Dim(kChoices)}, DType::kI64), x = g.input("x", {Dim(kChoices), Dim(8)}),
                   weights = g.floats_of(std::vector<float>(kExperts * 8 * 8, .5f), {kExperts, 8, 8}),
@@ -34,12 +35,15 @@ TEST(UngroupProducts, FixedNumberOfChoices) {
     }
     g.graph_.outputs = {g.op("Concat", products, {{"axis", 0}})};
     test::TestContext at(g.graph_, 16);
+    at.context.literal = literal;
     const Status resolved = resolve_ops(g.graph_);
     ASSERT_TRUE(resolved.is_ok()) << resolved.message();
     g.graph_.rebuild_links();
     const Status done = ungroup_products(at.context);
     ASSERT_TRUE(done.is_ok()) << done.message();
-    EXPECT_EQ(g.graph_.producer(g.graph_.outputs[0], "Squeeze") != nullptr, !wrong);
+    const Node* squeeze = g.graph_.producer(g.graph_.outputs[0], "Squeeze");
+    EXPECT_EQ(squeeze != nullptr, !wrong);
+    if (squeeze) EXPECT_EQ(g.graph_.producer(squeeze->in[0])->op, literal ? "ExpertMatMul" : "MatMul");
   }
 }
 

@@ -12,7 +12,7 @@
 namespace situ {
 namespace {
 
-constexpr size_t kMostBeside = 4096;        // results in a block, each of which is compared with each
+constexpr size_t kMostBeside = 1024;        // results in a block; of more, each element is followed
 constexpr int64_t kMostElements = 1 << 20;  // of views that are compared element by element
 
 // The numbers of an axis that a view covers: first, last, and how far they are apart (0: one alone).
@@ -239,8 +239,17 @@ class Lifetimes {
                          [&](const Step& s) { return s.to == v; });
     };
     if (node.def->placement == Placement::kConcat) {
-      for (size_t i = 0; i < node.in.size(); ++i)
-        if (node.in[i] != kNoValue && lies_in(node, i)) add_parts(node.in[i], node.out[0]);
+      const Home& whole = plan_.values[node.out[0]];
+      const int64_t given = node.attr_int("axis", 0), rank = static_cast<int64_t>(whole.view.dims.size());
+      const size_t axis = static_cast<size_t>(given < 0 ? given + rank : given);
+      Dim begin = whole.view.offset;
+      for (const ValueId v : node.in) {
+        const Home& part = plan_.values[v];
+        if (is_of_step(whole.region) && part.region == whole.region && part.root == whole.root &&
+            begin == part.view.offset)
+          add_parts(v, node.out[0]);
+        if (is_of_step(whole.region)) begin = begin + graph_.values[v].info.shape[axis] * whole.view.strides[axis];
+      }
       return;
     }
     for (const ValueId v : node.out)
@@ -248,16 +257,6 @@ class Lifetimes {
   }
   void add_parts(ValueId from, ValueId to) {
     made_of_[to].insert(made_of_[to].end(), made_of_[from].begin(), made_of_[from].end());
-  }
-  bool lies_in(const Node& concat, size_t i) const {
-    const Home &part = plan_.values[concat.in[i]], &whole = plan_.values[concat.out[0]];
-    if (!is_of_step(whole.region) || part.region != whole.region || part.root != whole.root) return false;
-    const int64_t given = concat.attr_int("axis", 0), rank = static_cast<int64_t>(whole.view.dims.size());
-    const size_t axis = static_cast<size_t>(given < 0 ? given + rank : given);
-    Dim begin = whole.view.offset;
-    for (size_t j = 0; j < i; ++j)
-      begin = begin + graph_.values[concat.in[j]].info.shape[axis] * whole.view.strides[axis];
-    return begin == part.view.offset;
   }
 
   // Views that follow no common axes, by their elements in a short step.
@@ -286,15 +285,29 @@ class Lifetimes {
     if (!is_of_step(h.region)) return;
     Piece piece{h.view, box_of(h)};
     std::vector<size_t>& here = living_[{h.region, h.root}];
-    if (here.size() <= kMostBeside)
-      std::erase_if(here, [&](size_t p) {
-        if (!meet(pieces_[p].box, piece.box) || !share_elements(pieces_[p].view, piece.view)) return false;
-        pieces_[p].over = step;
-        return true;
-      });
-    here.push_back(pieces_.size());
     parts->push_back(pieces_.size());
     pieces_.push_back(std::move(piece));
+    if (here.size() >= kMostBeside) return write_elements(here, &owners_[{h.region, h.root}], step);
+    std::erase_if(here, [&](size_t p) {
+      if (!meet(pieces_[p].box, pieces_.back().box) || !share_elements(pieces_[p].view, pieces_.back().view))
+        return false;
+      pieces_[p].over = step;
+      return true;
+    });
+    here.push_back(pieces_.size() - 1);
+  }
+  // The last piece, in a block of many: whose each element is.
+  void write_elements(const std::vector<size_t>& first, std::vector<int>* owners, int step) {
+    const auto take = [&](size_t piece) {
+      for (const int64_t e : elements(pieces_[piece].view)) {
+        if (static_cast<size_t>(e) >= owners->size()) owners->resize(static_cast<size_t>(e) + 1, -1);
+        const int before = std::exchange((*owners)[static_cast<size_t>(e)], static_cast<int>(piece));
+        if (before >= 0 && pieces_[static_cast<size_t>(before)].over < 0)
+          pieces_[static_cast<size_t>(before)].over = step;
+      }
+    };
+    if (owners->empty()) std::for_each(first.begin(), first.end(), take);
+    take(pieces_.size() - 1);
   }
 
   Status read(ValueId v, int step, const std::string& where) const {
@@ -314,6 +327,7 @@ class Lifetimes {
   std::map<Block, std::vector<std::vector<int64_t>>> axes_;
   std::vector<Piece> pieces_;
   std::map<Block, std::vector<size_t>> living_;  // pieces that nothing was written over
+  std::map<Block, std::vector<int>> owners_;     // of blocks of many pieces: by element in a short step
   std::vector<std::vector<size_t>> made_of_;     // pieces of each value
 };
 

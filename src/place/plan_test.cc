@@ -116,6 +116,19 @@ TEST_F(PlanTest, PartsOfAConcat) {
   EXPECT_NE(wrong(*plan), "");
 }
 
+// A block with more results than are compared with each other.
+TEST_F(PlanTest, ManyPartsOfAConcat) {
+  const ValueId x = rows();
+  std::vector<ValueId> parts(5000);
+  for (ValueId& part : parts) part = add("Relu", {x});
+  Result<Plan> plan = plan_of(add("ReduceMax", {add("Concat", parts, {{"axis", -1}})}));
+  ASSERT_TRUE(plan.is_ok()) << plan.status().message();
+  EXPECT_EQ(wrong(*plan), "");
+  ASSERT_EQ(plan->values[parts[4800]].root, plan->values[parts[4900]].root);
+  plan->values[parts[4900]].view.offset = plan->values[parts[4800]].view.offset + Dim(3);
+  EXPECT_NE(wrong(*plan).find("was written over by Relu"), std::string::npos) << wrong(*plan);
+}
+
 // What a view makes a state of is computed in the slot that is written, and read there.
 TEST_F(PlanTest, AStateThatIsAViewIsComputedInItsSlot) {
   const ValueId past = graph_.add_value("past", DType::kF32);

@@ -339,15 +339,18 @@ class Planner {
   void resolve_view(ValueId v) {
     const Node& node = graph_.nodes[static_cast<size_t>(view_of_[v])];
     const Home source = plan_.values[node.in[0]];
-    ViewContext c = view_context(node, source.view);
-    if (!node.def->view(c)) {
+    if (viewed_.node != &node || !same_place(viewed_.source, source)) {  // once for all parts of a Split
+      ViewContext c = view_context(node, source.view);
+      viewed_ = {&node, source, node.def->view(c) ? std::move(c.result) : std::vector<SymView>{}};
+    }
+    if (viewed_.parts.empty()) {
       failures_ += kMove;
       broken_.push_back(v);
       home_of(v) = new_root(v);
       return;
     }
     for (size_t o = 0; o < node.out.size(); ++o)
-      if (node.out[o] == v) home_of(v) = {source.region, source.root, c.result[o]};
+      if (node.out[o] == v) home_of(v) = {source.region, source.root, viewed_.parts[o]};
   }
 
   void resolve_destination(ValueId v) {
@@ -370,14 +373,15 @@ class Planner {
   }
 
   // Operand `i`'s part of a Concat's output.
-  SymView slice_of(const Node& node, size_t i, const SymView& whole) const {
+  SymView slice_of(const Node& node, size_t i, const SymView& whole) {
     const int rank = static_cast<int>(whole.dims.size());
     int64_t axis = node.attr_int("axis", 0);
     if (axis < 0) axis += rank;
     SymView part = whole;
-    Dim begin = 0;
-    for (size_t j = 0; j < i; ++j) begin = begin + value(node.in[j]).info.shape[static_cast<size_t>(axis)];
-    part.offset = part.offset + begin * part.strides[static_cast<size_t>(axis)];
+    std::vector<Dim>& begins = begins_[node.out[0]];
+    for (size_t j = begins.size(); j <= i; ++j)
+      begins.push_back(j == 0 ? Dim(0) : begins.back() + value(node.in[j - 1]).info.shape[static_cast<size_t>(axis)]);
+    part.offset = part.offset + begins[i] * part.strides[static_cast<size_t>(axis)];
     part.dims = value(node.in[i]).info.shape;
     return part;
   }
@@ -680,6 +684,12 @@ class Planner {
   std::vector<char> broken_view_;        // by value: that view cannot be expressed
   std::vector<std::vector<int>> order_;  // by root value: axes from outermost to innermost; empty: as they stand
   std::vector<Destination> destination_;
+  struct {
+    const Node* node = nullptr;
+    Home source;
+    std::vector<SymView> parts;
+  } viewed_;                                      // the node that resolve_view() looked at last
+  std::map<ValueId, std::vector<Dim>> begins_;    // of the parts of a Concat, along its axis
   std::vector<std::vector<char>> moved_operand_;  // by Concat node
   std::vector<std::vector<std::pair<int, int>>> users_;
   // Of a layout: moves, and operands that a result cannot take the place of, which costs a block and no move.

@@ -5,13 +5,12 @@
 namespace situ {
 
 int ViewTable::Expressions::add(const Dim& dim) {
-  const std::string text = dim.str();
-  for (const auto& [other, index] : known)
-    if (other == text) return index;
-  known.emplace_back(text, static_cast<int>(dims.size()));
-  dims.push_back(dim);
-  values.push_back(INT64_MIN);
-  return static_cast<int>(dims.size()) - 1;
+  const auto [at, is_new] = known.emplace(dim.str(), static_cast<int>(dims.size()));
+  if (is_new) {
+    dims.push_back(dim);
+    values.push_back(INT64_MIN);
+  }
+  return at->second;
 }
 
 bool ViewTable::Expressions::evaluate(const SymbolValues& symbols) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -46,7 +47,7 @@ class ViewTable {
   struct Expressions {
     std::vector<Dim> dims;
     std::vector<int64_t> values;
-    std::vector<std::pair<std::string, int>> known;  // by text
+    std::unordered_map<std::string, int> known;  // by text
     int add(const Dim& dim);
     // Whether any value is another than before.
     bool evaluate(const SymbolValues& symbols);

@@ -106,10 +106,12 @@ class Verifier {
   // A piece of memory that every touch covers or leaves alone. Those that later calls must be ordered behind: the last
   // writers and the readers since. What stood before a write is ordered before it, and so before all that wait for it.
   struct Piece {
-    std::vector<std::pair<int, bool>> open;  // call, write
+    std::vector<int> writers, readers;
   };
 
   Status check_conflicts() const {
+    const std::vector<int> order = in_plan_order();
+    if (chain_ && std::is_sorted(order.begin(), order.end())) return Status::ok();
     std::map<std::pair<RegionKind, int>, std::vector<int64_t>> borders;  // of the pieces
     for (const auto& touches : f_.touches)
       for (const Touch& t : touches) {
@@ -123,7 +125,7 @@ class Verifier {
       list.erase(std::unique(list.begin(), list.end()), list.end());
       pieces[memory].resize(list.size());
     }
-    for (int i : in_plan_order())
+    for (int i : order)
       for (const Touch& t : f_.touches[static_cast<size_t>(i)]) {
         const std::vector<int64_t>& list = borders[f_.memory(t)];
         const int64_t end = t.end == kBlockEnd ? kBlockEnd : f_.base(t) + t.end;
@@ -135,12 +137,16 @@ class Verifier {
   }
 
   Status touch(Piece& piece, int call, const Touch& t) const {
-    for (const auto& [other, write] : piece.open)
-      if (other != call && (write || t.write) && !ordered(other, call))
-        return wrong(call, std::string(t.write ? "writes " : "reads ") + bytes_text(t) + ", and does not wait for " +
-                               f_.label(other) + ", which " + (write ? "writes" : "reads") + " there");
-    if (t.write) std::erase_if(piece.open, [&](const auto& o) { return o.first != call; });
-    piece.open.emplace_back(call, t.write);
+    for (std::vector<int>* list : {&piece.writers, &piece.readers}) {
+      if (list == &piece.readers && !t.write) break;
+      for (const int other : *list)
+        if (other != call && !ordered(other, call))
+          return wrong(call, std::string(t.write ? "writes " : "reads ") + bytes_text(t) + ", and does not wait for " +
+                                 f_.label(other) + ", which " + (list == &piece.writers ? "writes" : "reads") +
+                                 " there");
+      if (t.write) std::erase_if(*list, [&](int other) { return other != call; });
+    }
+    (t.write ? piece.writers : piece.readers).push_back(call);
     return Status::ok();
   }
 

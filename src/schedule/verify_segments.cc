@@ -1,7 +1,9 @@
 // What a schedule says of rows and segments, looked at in steps of 5 and 6 tokens: as affine views, they are right in
 // all steps if they are in two.
 #include <algorithm>
+#include <array>
 #include <map>
+#include <set>
 
 #include "schedule/verify_schedule.h"
 
@@ -82,9 +84,8 @@ class SegmentVerifier {
         continue;
       }
       SITU_RETURN_IF_ERROR(c.takes == Takes::kEach ? check_each(i) : check_whole(i));
-      if (c.last_rows) SITU_RETURN_IF_ERROR(check_last_rows(i));
     }
-    return Status::ok();
+    return f_.schedule.one_sequence.empty() ? check_last_rows() : Status::ok();
   }
 
  private:
@@ -202,37 +203,50 @@ class SegmentVerifier {
     return Status::ok();
   }
 
-  // The rows of wanted tokens alone are computed: nothing reads others.
-  Status check_last_rows(int call) const {
-    if (!f_.call(call).for_logits) return wrong(call, "leaves out rows that are not for logits");
-    for (const Touch& t : f_.touches[static_cast<size_t>(call)]) {
-      const Call& c = f_.call(call);
-      if (!t.write || c.out[t.operand - c.in.size()] == attention_workspace(node(call))) continue;
-      if (token_axis(*t.home) < 0) return wrong(call, "computes the last rows of what has no rows");
-      for (int reader = call + 1; reader < static_cast<int>(f_.schedule.calls.size()); ++reader)
-        for (const Touch& r : f_.touches[static_cast<size_t>(reader)])
-          if (!r.write && f_.memory(r) == f_.memory(t) && r.home->root == t.home->root &&
-              reads_other_rows(reader, r, t))
-            return wrong(call, "computes the rows of wanted tokens alone, but " + f_.label(reader) + " reads others");
+  // The rows of wanted tokens alone are computed: nothing behind reads others. The calls are gone through from the last
+  // one on, with the bytes of each block that those behind read.
+  Status check_last_rows() const {
+    using Block = std::pair<RegionKind, int>;
+    std::set<Block> looked_at;
+    for (size_t i = 0; i < f_.schedule.calls.size(); ++i)
+      for (const Touch& t : f_.touches[i])
+        if (f_.schedule.calls[i].last_rows && t.write) looked_at.insert({t.home->region, t.home->root});
+    std::array<std::map<Block, Ranges>, 2> read;  // in steps of 5 and 6 tokens
+    for (int i = static_cast<int>(f_.schedule.calls.size()) - 1; i >= 0; --i) {
+      const Call& c = f_.call(i);
+      if (c.last_rows && !c.for_logits) return wrong(i, "leaves out rows that are not for logits");
+      for (const bool writes : {true, false})
+        for (const Touch& t : f_.touches[static_cast<size_t>(i)]) {
+          if (t.write != writes || (writes && (!c.last_rows || is_workspace(i, t)))) continue;
+          if (!looked_at.count({t.home->region, t.home->root})) continue;
+          const int axis = c.last_rows ? token_axis(*t.home) : -1;
+          if (writes && axis < 0) return wrong(i, "computes the last rows of what has no rows");
+          for (const int64_t more : {0, 1}) {
+            const int64_t tokens = kTokens + more, wanted = kWanted + more;
+            StepView view = view_at(*t.home, step_values(tokens, wanted, kPast, kSlot));
+            if (axis >= 0) view = rows_of(view, axis, writes ? 0 : tokens - wanted, writes ? tokens - wanted : tokens);
+            Ranges& others = read[static_cast<size_t>(more)][{t.home->region, t.home->root}];
+            for (const ByteRange& x : bytes_of(view, t.type))
+              if (!writes)
+                add(x, &others);
+              else if (const auto at = others.upper_bound(x.begin); at != others.end() && at->second < x.end)
+                return wrong(i, "computes the rows of wanted tokens alone, but others are read behind it");
+          }
+        }
     }
     return Status::ok();
   }
+  bool is_workspace(int call, const Touch& t) const {
+    const Call& c = f_.call(call);
+    return c.out[t.operand - c.in.size()] == attention_workspace(node(call));
+  }
 
-  bool reads_other_rows(int reader, const Touch& r, const Touch& written) const {
-    for (const auto& [tokens, wanted] : {std::pair{kTokens, kWanted}, {kMoreTokens, kWanted + 1}}) {
-      const SymbolValues step = step_values(tokens, wanted, kPast, kSlot);
-      const int axis = token_axis(*written.home), own = token_axis(*r.home);
-      const StepView all = view_at(*written.home, step);
-      StepView read = view_at(*r.home, step);
-      if (f_.call(reader).last_rows && own >= 0) read = rows_of(read, own, tokens - wanted, tokens);
-      const std::vector<ByteRange> missing = bytes_of(rows_of(all, axis, 0, tokens - wanted), written.type);
-      for (const ByteRange& x : bytes_of(read, r.type)) {
-        const auto at =
-            std::partition_point(missing.begin(), missing.end(), [&](const ByteRange& m) { return m.end <= x.begin; });
-        if (at != missing.end() && overlap(*at, x)) return true;
-      }
-    }
-    return false;
+  using Ranges = std::map<int64_t, int64_t>;  // by end: begin; none meets another one
+  static void add(ByteRange x, Ranges* all) {
+    auto at = all->upper_bound(x.begin);
+    for (; at != all->end() && at->second < x.end; at = all->erase(at))
+      x = {std::min(x.begin, at->second), std::max(x.end, at->first)};
+    all->emplace_hint(at, x.end, x.begin);
   }
 
   const ScheduleFacts& f_;
