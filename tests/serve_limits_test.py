@@ -99,6 +99,25 @@ class LimitsTest(ServeCase):
         finally:
             self.assertEqual(server.stop(), 0)
 
+    def test_texts_that_become_tokens(self):
+        """What the context cannot hold needs no memory and is no matter of time; what is counted or shown does."""
+        server = Server(self.model, "--port", 0, "--context", 64, "--media-memory", "64MiB")
+        try:
+            long = "a" * (4 << 20)
+            turn = {"messages": [{"role": "user", "content": long}], "max_tokens": 1}
+            for path, body in (("/v1/completions", {"prompt": long}), ("/v1/chat/completions", turn)):
+                self.error(server.ask("POST", path, body), 400, code="context_length_exceeded", words=("at least",))
+            self.assertEqual(server.ask("POST", "/v1/messages", turn)[0].status, 400)
+            self.assertEqual(server.ask("POST", "/v1/messages/count_tokens", turn)[0].status, 529)
+            counted = server.ask("POST", "/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "a" * 70_000}]})
+            self.assertGreaterEqual(counted[1]["input_tokens"], 70_000, counted)
+            self.error(server.ask("POST", "/tokenize", {"content": long}), 429)
+            some = "a" * 300_000
+            self.assertEqual(len(server.ask("POST", "/tokenize", {"content": some})[1]["tokens"]), len(some))
+            self.error(server.ask("POST", "/tokenize", {"content": some, "with_pieces": True}), 429)
+        finally:
+            self.assertEqual(server.stop(), 0)
+
     def test_what_may_run_does_not_wait(self):
         """--queue counts those that wait, not those that came since the last step."""
         server = Server(self.model, "--port", 0, "--window", 50, "--queue", 1, "--max-running", 40, "--slots", 40 * 51)
