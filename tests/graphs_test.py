@@ -498,8 +498,7 @@ class GraphsTest(GraphCase):
         """Nodes by the thousand do not cost their square: with passes that look at each pair of them each graph takes minutes."""
         count = 4000
         def deep(g, x):  # each step in the place of the one before
-            for i in range(count // 2):
-                x = g.mul(g.op("Add", x, x), 0.5)
+            for i in range(count // 2): x = g.mul(g.op("Add", x, x), 0.5)
             return x
         def parts(g, x):  # all at once in one block
             return g.op("ReduceMax", g.op("Concat", *[g.op("Unsqueeze", g.mul(x, 1 - i / count), g.constant([0])) for i in range(count // 2)], axis=0), axes=[0], keepdims=0)
@@ -509,9 +508,8 @@ class GraphsTest(GraphCase):
             return g.op("Add", g.op("Neg", g.op("Neg", parts[0])), g.op("Sub", parts[1], parts[-1]))
         for name, hook in {"deep": deep, "parts": parts, "columns": columns}.items():
             path = self.write(name, LEARNED, {"hidden": hook})
-            run = self.start(path, SHORT).result()
             with self.subTest(name):
-                self.assertEqual(run["output_ids"], self.start(path, SHORT, "--naive").result()["output_ids"])
+                self.assertEqual(self.start(path, SHORT).result()["output_ids"], self.start(path, SHORT, "--naive").result()["output_ids"])
 
     def test_reversed_slices(self):
         def flip(axis, begin, end, step=-1):

@@ -233,20 +233,6 @@ std::vector<const OpDef*> all_ops() {
   return result;
 }
 
-Result<Shape> broadcast_shapes(const Shape& a, const Shape& b) {
-  const size_t rank = std::max(a.size(), b.size());
-  Shape shape(rank, Dim(1));
-  for (size_t i = 0; i < rank; ++i) {
-    const Dim x = i + a.size() < rank ? Dim(1) : a[i + a.size() - rank];
-    const Dim y = i + b.size() < rank ? Dim(1) : b[i + b.size() - rank];
-    if (x != y && x != Dim(1) && y != Dim(1))
-      return Status::error("shapes " + shape_str(a) + " and " + shape_str(b) + " do not broadcast: " + x.str() +
-                           " and " + y.str());
-    shape[i] = x == Dim(1) ? y : x;
-  }
-  return shape;
-}
-
 Result<int> normalize_axis(int64_t axis, int rank) {
   if (axis < -rank || axis >= rank)
     return Status::error("axis " + std::to_string(axis) + " is outside of [-" + std::to_string(rank) + ", " +

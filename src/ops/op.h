@@ -134,8 +134,6 @@ std::vector<const OpDef*> all_ops();
 bool reshape_view(const SymView& source, const Shape& dims, SymView* result);
 
 // Helpers shared by shape functions.
-// NumPy-style broadcast of two shapes; error text names both when they do not match.
-Result<Shape> broadcast_shapes(const Shape& a, const Shape& b);
 // Negative axes count from the end. Error when out of [-rank, rank).
 Result<int> normalize_axis(int64_t axis, int rank);
 

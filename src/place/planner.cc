@@ -153,7 +153,6 @@ class Planner {
         if (v != kNoValue && state_of(v) < 0 && v != binding_.rows) view_of_[v] = static_cast<int>(n);
     }
   }
-
   ViewContext view_context(const Node& node, SymView source) const {
     ViewContext c{node, {}, {}, {}, std::move(source), {}};
     for (ValueId v : node.in) {
@@ -188,7 +187,6 @@ class Planner {
     return free_root(r) && std::all_of(path.begin(), path.end(),
                                        [&](int p) { return bijective(graph_.nodes[static_cast<size_t>(p)]); });
   }
-
   void find_destinations() {
     for (size_t n = 0; n < graph_.nodes.size(); ++n) {
       const Node& node = graph_.nodes[n];
@@ -219,7 +217,6 @@ class Planner {
     path.push_back(n);
     if (may_move(r, path)) destination_[r] = {n, 0, path, true};
   }
-
   bool is_state_past(const Node& node, size_t i) const {
     if (i != 0) return false;
     const int k = state_of(node.out[0]);
@@ -316,7 +313,6 @@ class Planner {
     for (; !open.empty(); open.pop_back())
       is_view(open.back()) ? resolve_view(open.back()) : resolve_destination(open.back());
   }
-
   bool is_view(ValueId v) const { return view_of_[v] >= 0 && !broken_view_[v]; }
 
   // False: v lives in another value.
@@ -335,7 +331,6 @@ class Planner {
       h = new_root(v);
     return true;
   }
-
   void resolve_view(ValueId v) {
     const Node& node = graph_.nodes[static_cast<size_t>(view_of_[v])];
     const Home source = plan_.values[node.in[0]];
@@ -352,7 +347,6 @@ class Planner {
     for (size_t o = 0; o < node.out.size(); ++o)
       if (node.out[o] == v) home_of(v) = {source.region, source.root, viewed_.parts[o]};
   }
-
   void resolve_destination(ValueId v) {
     const Destination d = destination_[v];
     const Node& node = graph_.nodes[static_cast<size_t>(d.node)];
@@ -385,7 +379,6 @@ class Planner {
     part.dims = value(node.in[i]).info.shape;
     return part;
   }
-
   bool invert(const Node& p, const SymView& out, SymView* in) const {
     if (p.op == "Identity") {
       *in = out;
