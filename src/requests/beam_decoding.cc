@@ -17,9 +17,9 @@ BeamDecoding::BeamDecoding(Served& served, Opening opening, AnswerRules rules, b
   for (size_t i = 0; i < search_.running().size(); ++i) branches_.push_back({Strand(served), sampler});
 }
 
-// The first beam is fed from the beginning. Each other one goes on from the beam before it with which it has most tokens
-// in common, so that the beams that begin again need no more slots than they had. Its last token is its own: the logits
-// behind that are offered for each beam, those behind the prompt for all at once.
+// The first beam is fed from the beginning. Each other one goes on from the beam before it with which it has most
+// tokens in common, so that the beams that begin again need no more slots than they had. Its last token is its own: the
+// logits behind that are offered for each beam, those behind the prompt for all at once.
 BeamDecoding::Root BeamDecoding::root_of(size_t beam) const {
   Root root;
   const std::span<const int64_t> ids = branches_[beam].sampler.ids();
@@ -57,7 +57,8 @@ Status BeamDecoding::wants(std::vector<Want>& wants) {
   for (size_t i = 0; i < branches_.size(); ++i) {
     Branch& b = branches_[i];
     if (b.strand.length() >= stops[i] || (i > 0 && b.strand.length() == 0)) continue;
-    wants.push_back(next_of(b.strand, std::span(b.sampler.ids()).first(static_cast<size_t>(stops[i])), prompt_rows_, i));
+    wants.push_back(
+        next_of(b.strand, std::span(b.sampler.ids()).first(static_cast<size_t>(stops[i])), prompt_rows_, i));
   }
   return Status::ok();
 }

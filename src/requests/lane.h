@@ -22,8 +22,8 @@ struct Scheduler::Lane {
   uint64_t fed = 0;    // the last of them that fed anything
   int64_t ended = 0;
   int failures = 0;                         // attempts in a row that memory ran out in
-  bool watched = false;      // somebody waits for each token of an answer
-  bool answers_now = false;  // the step of this round may give answers a token
+  bool watched = false;                     // somebody waits for each token of an answer
+  bool answers_now = false;                 // the step of this round may give answers a token
   bool idle = false;                        // all that run wait for programs of encoders
   std::vector<std::shared_ptr<Job>> texts;  // whose texts the step of the encoder has that is begun, one of each entry
   double texts_ms = 0;                      // that it has taken

@@ -329,8 +329,8 @@ void Scheduler::begin_round() {
 }
 
 // Whether the prompts of a model leave time to those who wait for tokens: for a stream's, of whichever model, and for
-// what another model answers with in this round, also where that is its first token or is not streamed: in the one round
-// in which a short prompt was read, its neighbour's whole step would stand before its second token.
+// what another model answers with in this round, also where that is its first token or is not streamed: in the one
+// round in which a short prompt was read, its neighbour's whole step would stand before its second token.
 bool Scheduler::is_awaited(size_t lane) const {
   for (size_t i = 0; i < lanes_.size(); ++i)
     if (lanes_[i]->watched || (i != lane && lanes_[i]->answers_now)) return true;

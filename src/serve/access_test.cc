@@ -42,7 +42,8 @@ TEST_F(KeysTest, LinesHaveNothingElse) {
   for (const char* line : {"a:ka priority=3 priority=4", "a:ka PRIORITY=3", "a:ka priority=3 # note", "a:ka # note",
                            "a:ka priority = 3", "ka\tkb"}) {
     const Status wrong = read(std::string("sk-0\n") + line + "\n");
-    EXPECT_NE(wrong.message().find("keys: line 2 has a blank in its key"), std::string::npos) << line << wrong.message();
+    EXPECT_NE(wrong.message().find("keys: line 2 has a blank in its key"), std::string::npos)
+        << line << wrong.message();
     EXPECT_EQ(wrong.message().find("ka"), std::string::npos) << wrong.message();
   }
   const Status twice = read("a:ka\n# b\nb:ka priority=1\n");

@@ -22,8 +22,18 @@ struct Call;
 
 // What can be asked for: the table is in routes.cc.
 struct RouteEntry {
-  enum Flags { kOpen = 1, kAtOnce = 2, kLoaded = 4, kDebug = 8, kBelow = 16, kSlow = 32, kLong = 64, kSpare = 128,
-    kPrompts = 256, kShowsTokens = 512 };
+  enum Flags {
+    kOpen = 1,
+    kAtOnce = 2,
+    kLoaded = 4,
+    kDebug = 8,
+    kBelow = 16,
+    kSlow = 32,
+    kLong = 64,
+    kSpare = 128,
+    kPrompts = 256,
+    kShowsTokens = 512
+  };
   const char *method, *path;
   // kOpen: without a key; kAtOnce: by the thread of HTTP; kLoaded: not before models are; kBelow: the path goes on;
   // kSlow: others do not wait for it; kLong: what takes long is given up when the client sends no more; kSpare: it is

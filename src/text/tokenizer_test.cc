@@ -57,7 +57,8 @@ TEST(FolderTokenizer, LeastTokensAreFoundWithoutThem) {
     const int64_t longest = tokenizer.longest_token();
     EXPECT_EQ(longest, 5);
     EXPECT_EQ(tokenizer.least_tokens("hello hello"), 3);
-    for (const std::string& text : {std::string("hello"), std::string(40, 'h'), std::string("a\0\4b\xF1\x80\x80\x80", 8)})
+    for (const std::string& text :
+         {std::string("hello"), std::string(40, 'h'), std::string("a\0\4b\xF1\x80\x80\x80", 8)})
       EXPECT_LE(tokenizer.least_tokens(text), std::ssize(*tokenizer.encode(text, false)));
   }
   EXPECT_EQ(load_or_die(some).spelled_bytes(std::string("a\0\4b\xF1\x80\x80\x80", 8)), 5);
