@@ -210,6 +210,40 @@ class HttpTest(ServeCase):
 
 
 class KeysTest(ServeCase):
+    def test_keys(self):
+        keys = self.folder / "keys"
+        keys.write_text("# ours\nann:secret-1\nsecret-2\nlow:secret-3 priority=-2\n")
+        keys.chmod(0o600)
+        server = Server(self.model, "--port", 0, "--api-key-file", keys, "--cors", "http://page", "--allowed-host", "Box.local", "--log", "json")
+        try:
+            self.assertEqual(server.ask("GET", "/health")[0].status, 200)
+            for path in ("/v1/models", "/metrics", "/debug/slots", "/openapi.json", "/nothing"):
+                self.error(server.ask("GET", path), 401)
+            self.error(server.ask("GET", "/v1/models", headers={"Authorization": "Bearer secret-"}), 401)
+            self.error(server.ask("GET", "/v1/models", headers={"Authorization": "Bearer " + "x" * 20000}), 401)
+            for headers in ({"Authorization": "Bearer secret-1"}, {"X-Api-Key": "secret-2"}, {"authorization": "bearer secret-1", "Host": "box.local:80"}):
+                self.assertEqual(server.ask("GET", "/v1/models", headers=headers)[0].status, 200)
+            page = {"Origin": "http://page"}
+            head, _ = server.ask("OPTIONS", "/v1/models", headers={**page, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"})
+            self.assertEqual((head.status, head.getheader("access-control-allow-origin"), head.getheader("access-control-allow-headers")), (204, "http://page", "authorization"))
+            head, _ = server.ask("GET", "/v1/models", headers={**page, "X-Api-Key": "secret-2"})
+            self.assertEqual((head.status, head.getheader("access-control-allow-origin")), (200, "http://page"))
+            priority = lambda **fields: server.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1, **fields}, {"X-Api-Key": "secret-3"})[1].get("situ")
+            self.assertEqual((priority(), priority(priority=-2), priority(priority=-1)), (None, None, {"ignored": ["priority"]}))
+            keys.write_text("ann:new\n")
+            server.process.send_signal(signal.SIGHUP)
+            self.wait_for(lambda: server.ask("GET", "/v1/models", headers={"X-Api-Key": "new"})[0].status == 200)
+            self.error(server.ask("GET", "/v1/models", headers={"X-Api-Key": "secret-2"}), 401)
+        finally:
+            self.assertEqual(server.stop(), 0)
+        lines = [json.loads(line) for line in server.said().splitlines()]
+        self.assertIn("ann", {line["key"] for line in lines})
+        self.assertNotIn("secret", server.said())
+        keys.write_text("a:ka priority=3 # note\n")
+        self.refused(Run("serve", self.model, "--port", 0, "--api-key-file", keys), f"{keys}: line 1 ")
+        keys.chmod(0o644)
+        self.refused(Run("serve", self.model, "--port", 0, "--api-key-file", keys), "read")
+
     def keys(self, data):
         path = self.folder / "keys"
         path.write_bytes(data)
@@ -478,44 +512,6 @@ class PatienceTest(ServeCase):
                 self.assertEqual(resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE), limits)
                 self.assertEqual(server.stop(), 0)
                 self.assertEqual([line for line in server.said().splitlines() if "descriptors" in line and str(limits[0]) in line] != [], told, server.said())
-
-
-class KeysTest(ServeCase):
-    """`--api-key-file`."""
-
-    def test_keys(self):
-        keys = self.folder / "keys"
-        keys.write_text("# ours\nann:secret-1\nsecret-2\nlow:secret-3 priority=-2\n")
-        keys.chmod(0o600)
-        server = Server(self.model, "--port", 0, "--api-key-file", keys, "--cors", "http://page", "--allowed-host", "Box.local", "--log", "json")
-        try:
-            self.assertEqual(server.ask("GET", "/health")[0].status, 200)
-            for path in ("/v1/models", "/metrics", "/debug/slots", "/openapi.json", "/nothing"):
-                self.error(server.ask("GET", path), 401)
-            self.error(server.ask("GET", "/v1/models", headers={"Authorization": "Bearer secret-"}), 401)
-            self.error(server.ask("GET", "/v1/models", headers={"Authorization": "Bearer " + "x" * 20000}), 401)
-            for headers in ({"Authorization": "Bearer secret-1"}, {"X-Api-Key": "secret-2"}, {"authorization": "bearer secret-1", "Host": "box.local:80"}):
-                self.assertEqual(server.ask("GET", "/v1/models", headers=headers)[0].status, 200)
-            page = {"Origin": "http://page"}
-            head, _ = server.ask("OPTIONS", "/v1/models", headers={**page, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"})
-            self.assertEqual((head.status, head.getheader("access-control-allow-origin"), head.getheader("access-control-allow-headers")), (204, "http://page", "authorization"))
-            head, _ = server.ask("GET", "/v1/models", headers={**page, "X-Api-Key": "secret-2"})
-            self.assertEqual((head.status, head.getheader("access-control-allow-origin")), (200, "http://page"))
-            priority = lambda **fields: server.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1, **fields}, {"X-Api-Key": "secret-3"})[1].get("situ")
-            self.assertEqual((priority(), priority(priority=-2), priority(priority=-1)), (None, None, {"ignored": ["priority"]}))
-            keys.write_text("ann:new\n")
-            server.process.send_signal(signal.SIGHUP)
-            self.wait_for(lambda: server.ask("GET", "/v1/models", headers={"X-Api-Key": "new"})[0].status == 200)
-            self.error(server.ask("GET", "/v1/models", headers={"X-Api-Key": "secret-2"}), 401)
-        finally:
-            self.assertEqual(server.stop(), 0)
-        lines = [json.loads(line) for line in server.said().splitlines()]
-        self.assertIn("ann", {line["key"] for line in lines})
-        self.assertNotIn("secret", server.said())
-        keys.write_text("a:ka priority=3 # note\n")
-        self.refused(Run("serve", self.model, "--port", 0, "--api-key-file", keys), f"{keys}: line 1 ")
-        keys.chmod(0o644)
-        self.refused(Run("serve", self.model, "--port", 0, "--api-key-file", keys), "read")
 
 
 if __name__ == "__main__":
