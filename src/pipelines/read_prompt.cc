@@ -13,10 +13,28 @@ namespace {
 
 using Kind = Part::Kind;
 
+// What `encode` gives of so many tokens at most (0: of any number). A long text that cannot fit the context is not
+// tokenised, or not to its end.
+template <typename Encode>
+Result<std::vector<int64_t>> bounded_tokens(const Model::Impl& m, const PromptText& words, PromptLength length,
+                                            const Encode& encode) {
+  constexpr size_t kLong = 64 << 10;
+  const bool any = length == PromptLength::kAny || m.has_encoder() || words.text.size() <= kLong;
+  const int64_t most = any ? 0 : m.context_length;
+  const auto too_long = [&] {
+    return Status::error(Code::kContextExceeded, m.file + ": " + context_words(most, most + 1, true));
+  };
+  if (most > 0 && m.text()->least_tokens(without_mark(words.text, words.mark)) > most) return too_long();
+  Result<std::vector<int64_t>> ids = encode(most);
+  if (!ids.is_ok()) return ids.status().or_code(Code::kInvalidArgument);
+  if (most > 0 && std::ssize(*ids) > most) return too_long();
+  return ids;
+}
+
 class PromptReader {
  public:
-  PromptReader(const Model::Impl& model, const Prompt& prompt, Dialog* dialog)
-      : m_(model), prompt_(prompt), dialog_(dialog) {}
+  PromptReader(const Model::Impl& model, const Prompt& prompt, Dialog* dialog, PromptLength length)
+      : m_(model), prompt_(prompt), dialog_(dialog), length_(length) {}
 
   Result<Prompt> read() {
     SITU_RETURN_IF_ERROR(sort_parts());
@@ -165,28 +183,15 @@ class PromptReader {
     return encoded();
   }
 
-  // What `encode` gives of so many tokens at most. A long text that cannot fit the context is not tokenised, or not to
-  // its end.
   template <typename Encode>
   Result<std::vector<int64_t>> tokens_of(const PromptText& words, const Encode& encode) const {
-    constexpr size_t kLong = 64 << 10;
-    const auto too_long = [&](int64_t context) {
-      return Status::error(Code::kContextExceeded, m_.file + ": " + context_words(context, context + 1, true));
-    };
-    const int64_t most = m_.has_encoder() || words.text.size() <= kLong ? 0 : m_.context_length;
-    if (most > 0)
-      if (const int64_t longest = m_.text()->longest_token();
-          longest > 0 && std::ssize(without_mark(words.text, words.mark)) / longest > most)
-        return too_long(most);
-    Result<std::vector<int64_t>> ids = encode(most);
-    if (!ids.is_ok()) return ids.status().or_code(Code::kInvalidArgument);
-    if (most > 0 && std::ssize(*ids) > most) return too_long(most);
-    return ids;
+    return bounded_tokens(m_, words, length_, encode);
   }
 
   const Model::Impl& m_;
   const Prompt& prompt_;
   Dialog* const dialog_;
+  const PromptLength length_;
   std::vector<int64_t> ids_;
   std::vector<const Part*> texts_, images_, sounds_;
   std::vector<Part> arrays_;
@@ -196,23 +201,34 @@ class PromptReader {
 
 }  // namespace
 
-Result<Prompt> read_prompt(const Model::Impl& model, Prompt prompt, Dialog* dialog) {
+Result<Prompt> read_prompt(const Model::Impl& model, Prompt prompt, Dialog* dialog, PromptLength length) {
   const auto is_read = [](const Part& p) { return p.kind == Kind::kIds || p.kind == Kind::kArray; };
   const auto ids =
       std::count_if(prompt.parts.begin(), prompt.parts.end(), [](const Part& p) { return p.kind == Kind::kIds; });
   if (prompt.messages.empty() && ids <= 1 && std::all_of(prompt.parts.begin(), prompt.parts.end(), is_read))
     return prompt;
   return or_out_of_memory([&]() -> Result<Prompt> {
-    if (dialog || prompt.messages.empty()) return PromptReader(model, prompt, dialog).read();
+    if (dialog || prompt.messages.empty()) return PromptReader(model, prompt, dialog, length).read();
     SITU_TAKE(own, dialog_of(model.texts->form(), prompt.chat));
-    SITU_TAKE(made, PromptReader(model, prompt, &own).read());
+    SITU_TAKE(made, PromptReader(model, prompt, &own, length).read());
     if (own.reads()) made.dialog = std::make_shared<const Dialog>(std::move(own));
     return made;
   });
 }
 
+Result<std::vector<int64_t>> read_text(const Model::Impl& model, std::string_view text, bool add_special) {
+  return or_out_of_memory([&]() -> Result<std::vector<int64_t>> {
+    SITU_RETURN_IF_ERROR(model.texts->check());
+    PromptText words;
+    words.text = text;
+    words.templated = !add_special;
+    return bounded_tokens(model, words, PromptLength::kContext,
+                          [&](int64_t most) { return encode_prompt(*model.text(), words, most); });
+  });
+}
+
 Result<std::string> text_of_conversation(const Model::Impl& model, const Prompt& prompt, Dialog* dialog) {
-  return or_out_of_memory([&] { return PromptReader(model, prompt, dialog).text_of_conversation(); });
+  return or_out_of_memory([&] { return PromptReader(model, prompt, dialog, PromptLength::kAny).text_of_conversation(); });
 }
 
 }  // namespace situ

@@ -23,7 +23,7 @@ struct Ask {
   std::variant<Prompt, std::vector<TextPrompt>> input;
   bool add_special = true;  // of texts: the tokens that begin and end them
   GenerateOptions options;  // of all prompts
-  int priority = 0;
+  std::optional<int> priority;  // none: 0
   int64_t choices = 1;              // answers to each prompt
   std::optional<int64_t> logprobs;  // alternatives for each token
   std::optional<int64_t> prompt_logprobs;
@@ -39,6 +39,7 @@ struct Ask {
   std::map<std::string, std::string> fields_of_options;
   std::string prompt_field = {};  // that has the prompt, or should have it
   Ignored ignored;
+  bool any_length = false;  // the tokens are counted, not computed: the context may hold fewer
 
   // What is said of a prompt later; by requests_of().
   struct Asked {

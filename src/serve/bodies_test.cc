@@ -17,6 +17,7 @@
 #include "serve/protocols/messages/messages.h"
 #include "serve/protocols/openai/errors.h"
 #include "serve/protocols/openai/openai.h"
+#include "text/stop.h"
 #include "text/test_models.h"
 
 namespace situ::serve {
@@ -218,6 +219,38 @@ TEST(Bodies, ATicketThatIsReplaced) {
   ticket.on_ready([heard] {});
   ticket = submit();
   EXPECT_EQ(heard.use_count(), 1);
+}
+
+// A text that cannot fit the context is refused before it becomes tokens, whichever body has it; one whose tokens are
+// counted is counted.
+TEST(Bodies, LongTextsAreRefusedBeforeTheyBecomeTokens) {
+  Model model = load();
+  const std::string text((64 << 10) + 1, 'a');
+  const std::string bodies[] = {R"({"messages": [{"role": "user", "content": ")" + text + "\"}]}",
+                                R"({"prompt": ")" + text + "\"}", R"({"prompt": ["b", ")" + text + "\"]}"};
+  const std::atomic<bool> ends{true};
+  for (const std::string& body : bodies) {
+    const Protocol& protocol = body.starts_with(R"({"messages)") ? chat_protocol() : completions_protocol();
+    OrRefusal<Ask> ask = protocol.read(json_of(body), model, {});
+    ASSERT_TRUE(std::holds_alternative<Ask>(ask)) << std::get<Refusal>(ask).message;
+    if (body.starts_with("{\"prompt\": \"")) {
+      const StopOfThread none(&ends);  // no tokenizer gives tokens, nor is a chat template rendered
+      Ask stopped = std::get<Ask>(ask);
+      const auto refused = requests_of(stopped);
+      ASSERT_TRUE(std::holds_alternative<Refusal>(refused));
+      EXPECT_EQ(std::get<Refusal>(refused).kind, Refusal::Kind::kContext) << std::get<Refusal>(refused).message;
+    }
+    const auto refused = requests_of(std::get<Ask>(ask));
+    ASSERT_TRUE(std::holds_alternative<Refusal>(refused));
+    EXPECT_EQ(std::get<Refusal>(refused).kind, Refusal::Kind::kContext);
+    EXPECT_NE(std::get<Refusal>(refused).message.find("at least 65 tokens"), std::string::npos);
+  }
+  OrRefusal<Ask> counted = count_tokens_protocol().read(json_of(bodies[0]), model, {});
+  ASSERT_TRUE(std::holds_alternative<Ask>(counted)) << std::get<Refusal>(counted).message;
+  std::get<Ask>(counted).any_length = true;
+  const auto requests = requests_of(std::get<Ask>(counted));
+  ASSERT_TRUE(std::holds_alternative<std::vector<Request>>(requests)) << std::get<Refusal>(requests).message;
+  EXPECT_EQ(std::get<Ask>(counted).prompts.at(0).tokens, (64 << 10) + 1);
 }
 
 // What finds no room now may find it later: refused, or at the end of an answer.

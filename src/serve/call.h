@@ -22,11 +22,13 @@ struct Call;
 
 // What can be asked for: the table is in routes.cc.
 struct RouteEntry {
-  enum Flags { kOpen = 1, kAtOnce = 2, kLoaded = 4, kDebug = 8, kBelow = 16, kSlow = 32, kLong = 64, kSpare = 128 };
+  enum Flags { kOpen = 1, kAtOnce = 2, kLoaded = 4, kDebug = 8, kBelow = 16, kSlow = 32, kLong = 64, kSpare = 128,
+    kPrompts = 256, kShowsTokens = 512 };
   const char *method, *path;
   // kOpen: without a key; kAtOnce: by the thread of HTTP; kLoaded: not before models are; kBelow: the path goes on;
   // kSlow: others do not wait for it; kLong: what takes long is given up when the client sends no more; kSpare: it is
-  // answered by the connections that are kept for it, too.
+  // answered by the connections that are kept for it, too; kPrompts: its texts are prompts, which the context bounds;
+  // kShowsTokens: the answer may have the tokens with their texts.
   int flags;
   void (Server::*serve)(Call&);
   const char* what;

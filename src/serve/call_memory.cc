@@ -5,24 +5,26 @@
 #include "pipelines/llm.h"
 #include "serve/media_bytes.h"
 #include "serve/server.h"
+#include "serve/small_bodies.h"
 #include "text/tokenizer.h"
 
 namespace situ::serve {
 namespace {
 
-constexpr int64_t kTokenising = 100;  // bytes of memory for each byte of a text that becomes tokens
+// Bytes of memory for each byte of a text: while it becomes tokens; of the tokens; and of these with their texts in an
+// answer.
+constexpr int64_t kTokenising = 100, kIds = 8, kPieces = 400;
 
-// Of all strings, but for files in base64, which take_media counts.
-int64_t bytes_of_texts(const Json& value) {
+// Calls `each` with all strings, but for files in base64, which take_media counts.
+template <typename Each>
+void for_texts(const Json& value, const Each& each) {
   if (value.is_string()) {
     const std::string& text = value.get_ref<const std::string&>();
-    return text.starts_with("data:") ? 0 : std::ssize(text);
+    if (!text.starts_with("data:")) each(text);
   }
-  int64_t bytes = 0;
   if (value.is_structured())
     for (const auto& [name, part] : value.items())
-      if (name != "input_audio" && name != "source") bytes += bytes_of_texts(part);
-  return bytes;
+      if (name != "input_audio" && name != "source") for_texts(part, each);
 }
 
 }  // namespace
@@ -42,13 +44,23 @@ std::optional<Refusal> Server::take_media(Call& call, const Ask& ask) {
 }
 
 std::optional<Refusal> Server::take_texts(Call& call, const Json& body, const Hosted& hosted) {
-  int64_t bytes = bytes_of_texts(body);
+  int64_t bytes = 0, texts = 0;
+  for_texts(body, [&](const std::string& text) { bytes += std::ssize(text), ++texts; });
+  if (bytes <= static_cast<int64_t>(kLongBody)) return std::nullopt;
   const Served& served = impl_of(*hosted.model);
-  const int64_t longest =
-      bytes > static_cast<int64_t>(kLongBody) && served.tokenizer ? served.tokenizer->longest_token() : 0;
-  if (longest > 0 && !(call.route->flags & RouteEntry::kSlow) && call.route->flags & RouteEntry::kLong)
-    bytes = std::min(bytes, served.context_length * longest);  // a longer prompt is refused before it becomes tokens
-  if (bytes <= static_cast<int64_t>(kLongBody) || http_->take(call.id, kTokenising * bytes)) return std::nullopt;
+  const FolderTokenizer* const tokenizer = served.tokenizer;
+  int64_t memory = kTokenising * bytes;
+  // A prompt that is longer than the context is refused before it becomes tokens, where its bytes tell.
+  if (call.route->flags & RouteEntry::kPrompts && tokenizer && tokenizer->longest_token() > 0 &&
+      !served.has_encoder()) {
+    int64_t spelled = 0;
+    for_texts(body, [&](const std::string& text) { spelled += tokenizer->spelled_bytes(text); });
+    const int64_t most = served.context_length * tokenizer->longest_token();
+    memory = kTokenising * (std::min(spelled, most) + bytes - spelled);
+    memory += kIds * std::min(bytes, texts * served.context_length);
+  }
+  if (call.route->flags & RouteEntry::kShowsTokens && flag_of(body, "with_pieces", false)) memory += kPieces * bytes;
+  if (http_->take(call.id, memory)) return std::nullopt;
   return Refusal{
       Refusal::Kind::kBusy, "",
       "no memory is left now (--media-memory) for the tokens of a text of " + std::to_string(bytes) + " bytes"};

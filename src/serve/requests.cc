@@ -60,26 +60,27 @@ Dialog dialog_of(const Ask& ask) {
 OrRefusal<Prompt> read_conversation(Ask& ask, Prompt conversation) {
   if (std::optional<Refusal> why = unreadable(ask, conversation)) return std::move(*why);
   ask.dialog = dialog_of(ask);
-  Result<Prompt> read = read_prompt(impl_of(*ask.by), std::move(conversation), &ask.dialog);
+  Result<Prompt> read = read_prompt(impl_of(*ask.by), std::move(conversation), &ask.dialog,
+                                    ask.any_length ? PromptLength::kAny : PromptLength::kContext);
   if (!read.is_ok()) return refusal_of_reading(ask, read.status());
   if (const Status set = set_grammar(&ask.dialog, ask.options, *impl_of(*ask.by).text()); !set.is_ok())
     return refusal_of(ask, set);
   return std::move(*read);
 }
 
-OrRefusal<Prompt> read_text(const Ask& ask, const std::string& text) {
+OrRefusal<Prompt> prompt_of_text(const Ask& ask, const std::string& text) {
   if (!ask.by->tokenizer().is_there())
     return Refusal{Kind::kByModel, ask.prompt_field,
                    "the model has no tokenizer, so that prompts are lists of token ids"};
-  Result<std::vector<int64_t>> ids = ask.by->tokenizer().encode(text, ask.add_special);
-  if (!ids.is_ok()) return Refusal{Kind::kInvalid, ask.prompt_field, one_line(ids.status().message())};
+  Result<std::vector<int64_t>> ids = read_text(impl_of(*ask.by), text, ask.add_special);
+  if (!ids.is_ok()) return refusal_of_reading(ask, ids.status());
   return Prompt(std::move(*ids));
 }
 
 std::optional<Refusal> wrong_size(const Ask& ask, const Prompt& prompt) {
   const ModelFacts facts = ask.by->facts();
   const int64_t slots = facts.state_bytes_per_token > 0 ? facts.slots : 0, tokens = std::ssize(prompt.ids());
-  if (slots > 0 && tokens > slots && tokens <= facts.context_length && !ask.by->has_encoder())
+  if (!ask.any_length && slots > 0 && tokens > slots && tokens <= facts.context_length && !ask.by->has_encoder())
     return too_long(ask, tokens, context_words(slots, tokens) + " (The state has room for no more.)");
   return std::nullopt;
 }
@@ -97,7 +98,7 @@ OrRefusal<std::vector<Prompt>> prompts_of(Ask& ask) {
   }
   for (TextPrompt& given : std::get<std::vector<TextPrompt>>(ask.input)) {
     auto* const ids = std::get_if<std::vector<int64_t>>(&given);
-    if (std::optional<Refusal> why = take(ids ? Prompt(std::move(*ids)) : read_text(ask, std::get<std::string>(given))))
+    if (std::optional<Refusal> why = take(ids ? Prompt(std::move(*ids)) : prompt_of_text(ask, std::get<std::string>(given))))
       return std::move(*why);
   }
   for (const Prompt& p : prompts)
@@ -130,7 +131,7 @@ OrRefusal<std::vector<Request>> requests_of(Ask& ask) {
     const std::vector<int64_t>& ids = p.ids();
     ask.prompts.push_back({std::ssize(ids), std::ssize(p.decoder_ids), ids.empty() ? -1 : ids[0]});
     Request& request = requests.emplace_back(Request{std::move(p), ask.options});
-    request.priority = ask.priority;
+    request.priority = ask.priority.value_or(0);
   }
   return requests;
 }

@@ -67,7 +67,8 @@ Json piece_of(const Tokenizer& text, int64_t id) {
 std::span<const RouteEntry> route_entries() {
   constexpr int kOpen = RouteEntry::kOpen, kAtOnce = RouteEntry::kAtOnce, kLoaded = RouteEntry::kLoaded,
                 kDebug = RouteEntry::kDebug, kBelow = RouteEntry::kBelow, kSlow = RouteEntry::kSlow,
-                kLong = RouteEntry::kLong, kSpare = RouteEntry::kSpare;
+                kLong = RouteEntry::kLong, kSpare = RouteEntry::kSpare,
+                kPrompts = RouteEntry::kPrompts, kShowsTokens = RouteEntry::kShowsTokens;
   static const RouteEntry entries[] = {
       {"GET", "/health/live", kOpen | kAtOnce | kSpare, &Server::live, "200: the process answers"},
       {"GET", "/health/ready", kOpen | kAtOnce | kSpare, &Server::ready,
@@ -75,12 +76,12 @@ std::span<const RouteEntry> route_entries() {
       {"GET", "/health", kOpen | kAtOnce | kSpare, &Server::ready, "The same"},
       {"GET", "/v1/models", kLoaded | kAtOnce, &Server::list_models, "The models, each once, with its other names"},
       {"GET", "/v1/models/", kLoaded | kAtOnce | kBelow, &Server::show_model, "One of them, by any of its names"},
-      {"POST", "/v1/chat/completions", kLoaded | kLong, &Server::answer, "Answers a conversation"},
-      {"POST", "/v1/completions", kLoaded | kLong, &Server::answer, "Continues a text"},
-      {"POST", "/v1/messages", kLoaded | kLong, &Server::answer, "Answers a conversation, by the Messages API"},
+      {"POST", "/v1/chat/completions", kLoaded | kLong | kPrompts, &Server::answer, "Answers a conversation"},
+      {"POST", "/v1/completions", kLoaded | kLong | kPrompts, &Server::answer, "Continues a text"},
+      {"POST", "/v1/messages", kLoaded | kLong | kPrompts, &Server::answer, "Answers a conversation, by the Messages API"},
       {"POST", "/v1/messages/count_tokens", kLoaded, &Server::count_tokens, "The tokens of a conversation"},
       {"POST", "/v1/embeddings", kLoaded | kSlow | kLong, &Server::embeddings, "Embeddings of texts"},
-      {"POST", "/tokenize", kLoaded, &Server::tokenize, "Token ids of a text"},
+      {"POST", "/tokenize", kLoaded | kShowsTokens, &Server::tokenize, "Token ids of a text"},
       {"POST", "/detokenize", kLoaded, &Server::detokenize, "The text of token ids"},
       {"POST", "/apply-template", kLoaded, &Server::apply_template, "The prompt that a conversation becomes"},
       {"GET", "/metrics", kAtOnce | kSpare, &Server::show_metrics, "Counters and histograms, for Prometheus"},

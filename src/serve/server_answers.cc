@@ -45,6 +45,7 @@ OrRefusal<Server::Understood> Server::understand(Call& call, bool waits) {
   OrRefusal<Ask> ask = protocol.read(body, *hosted.model, {&files, options_.strict});
   if (Refusal* f = std::get_if<Refusal>(&ask)) return std::move(*f);
   understood.ask = std::move(std::get<Ask>(ask));
+  understood.ask.any_length = !waits;
   if (std::optional<Refusal> f = take_media(call, understood.ask)) return std::move(*f);
   OrRefusal<std::vector<Request>> requests = requests_of(understood.ask);
   if (Refusal* f = std::get_if<Refusal>(&requests)) return std::move(*f);
@@ -64,7 +65,7 @@ void Server::answer(Call& call) {
   for (Request& r : requests) {
     r.options.prefix_cache = options_.prefix_cache;
     r.salt = call.salt;
-    lowered = lowered || r.priority > call.most_priority;
+    lowered = lowered || (ask.priority && r.priority > call.most_priority);
     r.priority = std::min(r.priority, call.most_priority);
     if (served.draft && r.options.beams.value_or(1) == 1 && served.rows_of_one() > kDraftTokens)
       r.options.draft_tokens = kDraftTokens;

@@ -114,6 +114,9 @@ class JsonTokenizer : public TokenizerModel {
   int64_t longest_token() const override {
     return slow_.nothing < 0 ? static_cast<int64_t>(situ_text_longest_token(handle_.get())) : 0;
   }
+  int64_t spelled_bytes(std::string_view text) const override {
+    return static_cast<int64_t>(situ_text_spelled_bytes(handle_.get(), text.data(), text.size()));
+  }
   const situ_text_tokenizer* handle() const override { return handle_.get(); }
 
  private:

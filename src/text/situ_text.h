@@ -73,8 +73,10 @@ void situ_text_tokenizer_free(situ_text_tokenizer* tokenizer);
 int situ_text_encode(const situ_text_tokenizer* tokenizer, const char* text, size_t text_size, bool add_special_tokens,
                      uint32_t mark, size_t most, const situ_text_stop* stop, situ_text_ids* out,
                      situ_text_string* error);
-/* How many bytes of a text one id stands for at most; 0: it is not known. */
+/* How many of a text's bytes that ids spell one id stands for at most; 0: it is not known. */
 size_t situ_text_longest_token(const situ_text_tokenizer* tokenizer);
+/* How many bytes of a text ids spell; the others become no ids, or ids of their own. */
+size_t situ_text_spelled_bytes(const situ_text_tokenizer* tokenizer, const char* text, size_t text_size);
 
 /* The text with `mark` behind the first character of every special token in it: encoded with this mark they are not
  * looked for, and nothing else changes. A special token of one character stays one. */

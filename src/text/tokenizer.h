@@ -47,8 +47,15 @@ class FolderTokenizer {
                                       int64_t most = 0) const;
   // The same, where the text of special tokens is text as any other.
   Result<std::vector<int64_t>> encode_plain(std::string_view text, bool add_special_tokens, int64_t most = 0) const;
-  // How many bytes of a text one token stands for at most; 0: it is not known.
+  // Of the bytes that tokens spell, how many one token stands for at most; 0: it is not known.
   int64_t longest_token() const { return model_->longest_token(); }
+  // How many bytes of a text tokens spell; the others become no tokens, or tokens of their own.
+  int64_t spelled_bytes(std::string_view text) const { return model_->spelled_bytes(text); }
+  // The text has at least so many tokens, which is found without making them; 0: it is not known.
+  int64_t least_tokens(std::string_view text) const {
+    const int64_t longest = longest_token();
+    return longest > 0 ? (spelled_bytes(text) + longest - 1) / longest : 0;
+  }
   // Texts that become ordinary tokens beside others that do not, in one text: break_special() of the former, with a
   // mark that free_mark() finds, then encode() with it. A character that `text` does not have. Error: there is none.
   static Result<char32_t> free_mark(std::string_view text);

@@ -53,6 +53,7 @@ class TokenizerModel {
   virtual bool is_left_out(int64_t id) const { return is_special(id); }
   virtual int64_t vocab_size() const = 0;
   virtual int64_t longest_token() const { return 0; }
+  virtual int64_t spelled_bytes(std::string_view text) const { return std::ssize(text); }
   // For grammars; null: there are none.
   virtual const situ_text_tokenizer* handle() const { return nullptr; }
 };

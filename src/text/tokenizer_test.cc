@@ -48,6 +48,25 @@ TEST(FolderTokenizer, EncodesAndDecodesBytes) {
   EXPECT_EQ(tokenizer.decode(Ids{}, true).value(), "");
 }
 
+// Bytes that no token spells are left out, and tell nothing of the number of tokens.
+TEST(FolderTokenizer, LeastTokensAreFoundWithoutThem) {
+  json some = testing::byte_level_tokenizer(), trimmed = some, normalized = some;
+  for (const int byte : {0, 4, 0xC0, 0xF1, 0xFF}) some["model"]["vocab"].erase(byte_symbol(byte));
+  for (const json& rules : {testing::byte_level_tokenizer(), some}) {
+    const FolderTokenizer tokenizer = load_or_die(rules);
+    const int64_t longest = tokenizer.longest_token();
+    EXPECT_EQ(longest, 4);  // </s>
+    EXPECT_EQ(tokenizer.least_tokens("hello hello"), 3);
+    for (const std::string& text :
+         {std::string("hello"), std::string(40, 'h'), std::string("a\0\4b\xF1\x80\x80\x80", 8)})
+      EXPECT_LE(tokenizer.least_tokens(text), std::ssize(*tokenizer.encode(text, false)));
+  }
+  EXPECT_EQ(load_or_die(some).spelled_bytes(std::string("a\0\4b\xF1\x80\x80\x80", 8)), 5);
+  for (json& token : trimmed["added_tokens"]) token["lstrip"] = true;
+  normalized["normalizer"] = {{"type", "NFC"}};
+  for (const json& rules : {trimmed, normalized}) EXPECT_EQ(load_or_die(rules).least_tokens("hello"), 0);
+}
+
 // A text in which special tokens are no tokens has the ids that a tokenizer gives which has none, whatever its rules.
 TEST(FolderTokenizer, EncodesPlainTexts) {
   json normalized = testing::byte_level_tokenizer(), greedy = normalized,

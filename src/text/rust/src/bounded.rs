@@ -22,7 +22,6 @@ use tokenizers::pre_tokenizers::PreTokenizerWrapper;
 use tokenizers::processors::PostProcessorWrapper;
 use tokenizers::utils::SysRegex;
 use tokenizers::{Decoder, NormalizedString, Normalizer, PreTokenizedString, PreTokenizer, Result, TokenizerImpl};
-use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::{Model, OffsetReferential, OffsetType, SplitDelimiterBehavior, Token, TruncationDirection};
 
 pub type BoundedTokenizer = TokenizerImpl<Models, Normalizers, PreTokenizers, PostProcessorWrapper, Decoders>;
@@ -75,9 +74,16 @@ impl<'de> Deserialize<'de> for Models {
     }
 }
 
-/// How many bytes of a text one token stands for at most; 0: it is not known. It is where every byte becomes a part of
-/// exactly one token: BPE of bytes whose vocabulary has all of them, behind steps that drop nothing.
-pub fn longest_token(tokenizer: &BoundedTokenizer) -> usize {
+/// How many bytes a text must have to become one token more.
+pub struct Spelling {
+    /// Of the bytes that tokens spell, how many one token stands for at most; 0: it is not known. It is where each of
+    /// them becomes a part of exactly one token: BPE of bytes, behind steps that drop nothing.
+    pub longest: usize,
+    /// By byte: whether a token spells it. The model leaves the others out.
+    pub spelled: [bool; 256],
+}
+
+pub fn spelling(tokenizer: &BoundedTokenizer) -> Spelling {
     let model = tokenizer.get_model();
     let keeps = |step: &Step<PreTokenizerWrapper>| match &step.step {
         PreTokenizerWrapper::ByteLevel(_) | PreTokenizerWrapper::Digits(_) => true,
@@ -88,14 +94,22 @@ pub fn longest_token(tokenizer: &BoundedTokenizer) -> usize {
     let splits = tokenizer.get_pre_tokenizer();
     let of_bytes = matches!(model.0, ModelWrapper::BPE(_))
         && tokenizer.get_normalizer().is_none_or(|steps| steps.0.iter().all(|step| step.name == "Prepend"))
-        && splits.is_some_and(|steps| steps.0.iter().all(keeps) && steps.0.iter().any(is_byte_level))
-        && ByteLevel::alphabet().iter().all(|byte| model.token_to_id(&byte.to_string()).is_some());
+        && splits.is_some_and(|steps| steps.0.iter().all(keeps) && steps.0.iter().any(is_byte_level));
     let added = tokenizer.get_added_tokens_decoder();
     if !of_bytes || added.values().any(|token| token.lstrip || token.rstrip) {
-        return 0;
+        return Spelling { longest: 0, spelled: [true; 256] };
     }
     let of_model = model.get_vocab().keys().map(|token| token.chars().count()).max().unwrap_or(0);
-    added.values().map(|token| token.content.len()).max().unwrap_or(0).max(of_model)
+    let longest = added.values().map(|token| token.content.len()).max().unwrap_or(0).max(of_model);
+    let mut spelled = [false; 256];
+    let printed = |byte: &u32| matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
+    for byte in 0..256u32 {
+        // GPT-2's alphabet: bytes that are no printed characters follow behind the others.
+        let symbol = if printed(&byte) { byte } else { 256 + (0..byte).filter(|b| !printed(b)).count() as u32 };
+        let symbol = char::from_u32(symbol).map(String::from).unwrap_or_default();
+        spelled[byte as usize] = model.token_to_id(&symbol).is_some();
+    }
+    Spelling { longest, spelled }
 }
 
 /// What decoding counts as the input: far more than a usual token has, so that tokens of 128 spaces pass.

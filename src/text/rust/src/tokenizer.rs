@@ -33,7 +33,7 @@ pub struct Tokenizer {
     /// Made for the first grammar.
     pub vocabularies: grammar::Vocabularies,
     decodes_with_regex: bool,
-    longest_token: OnceLock<usize>,
+    spelling: OnceLock<bounded::Spelling>,
 }
 
 impl Tokenizer {
@@ -103,7 +103,7 @@ fn load(bytes: Vec<u8>, bert: Option<BertRules>) -> Result<Tokenizer, String> {
     let left_out = special.iter().copied().filter(is_left_out).collect();
     let decodes_with_regex = inner.get_decoder().is_some_and(|decoders| decoders.have_regex());
     let inner = Arc::new(inner);
-    Ok(Tokenizer { inner, special, special_texts, special_sizes, left_out, vocabularies: Default::default(), decodes_with_regex, longest_token: OnceLock::new() })
+    Ok(Tokenizer { inner, special, special_texts, special_sizes, left_out, vocabularies: Default::default(), decodes_with_regex, spelling: OnceLock::new() })
 }
 
 /// Safety: `stop` is as `situ_text.h` says.
@@ -419,12 +419,28 @@ pub unsafe extern "C" fn situ_text_is_left_out(tokenizer: *const Tokenizer, id: 
     (*tokenizer).left_out.contains(&id)
 }
 
+impl Tokenizer {
+    fn spelling(&self) -> &bounded::Spelling {
+        self.spelling.get_or_init(|| bounded::spelling(&self.inner))
+    }
+}
+
 #[no_mangle]
 pub unsafe extern "C" fn situ_text_longest_token(tokenizer: *const Tokenizer) -> usize {
     let mut bytes = 0;
     ffi::guarded(std::ptr::null_mut(), || {
-        let tokenizer = &*tokenizer;
-        bytes = *tokenizer.longest_token.get_or_init(|| bounded::longest_token(&tokenizer.inner));
+        bytes = (*tokenizer).spelling().longest;
+        Ok(())
+    });
+    bytes
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn situ_text_spelled_bytes(tokenizer: *const Tokenizer, text: *const u8, size: usize) -> usize {
+    let mut bytes = 0;
+    ffi::guarded(std::ptr::null_mut(), || {
+        let spelled = &(*tokenizer).spelling().spelled;
+        bytes = ffi::slice(text, size).iter().filter(|byte| spelled[**byte as usize]).count();
         Ok(())
     });
     bytes
