@@ -82,6 +82,10 @@ Status Keys::read(const std::string& path) {
     if (std::any_of(key.text.begin(), key.text.end(), is_control))  // such as a line end of another system
       return refused(where + " has a control character, which no header can have");
     const auto same = [&](const Key& k) { return k.name == key.name; };
+    if (key.text.find_first_of(" \t") != std::string::npos)
+      return refused(where + " has a blank in its key, behind which comes priority=N alone, once");
+    if (std::any_of(keys.begin(), keys.end(), [&](const Key& k) { return k.text == key.text; }))
+      return refused(where + " has the key of another line");
     if (std::any_of(keys.begin(), keys.end(), same)) return refused(where + " has the name of another key");
     keys.push_back(std::move(key));
   }

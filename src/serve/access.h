@@ -18,10 +18,10 @@ struct KeyHolder {
   int most_priority = 0;  // calls of a higher one are treated as if they had this one
 };
 
-// A key a line, [NAME:]KEY [priority=N]; lines that begin with # are comments.
+// A key a line, [NAME:]KEY [priority=N], without blanks in KEY; lines that begin with # are comments.
 class Keys {
  public:
-  // Error: the file cannot be read or is no UTF-8, others may read it, it has no key or two of a name.
+  // Error: the file cannot be read or is no UTF-8, others may read it, it has no key, or a name or a key twice.
   Status read(const std::string& path);
   bool any() const;
   // The name of one without a name is "key" and its line. Takes as long for every text of a length.

@@ -37,6 +37,19 @@ TEST_F(KeysTest, LinesHaveNamesAndPriorities) {
   }
 }
 
+// Whoever writes a line otherwise has meant something that it does not do.
+TEST_F(KeysTest, LinesHaveNothingElse) {
+  for (const char* line : {"a:ka priority=3 priority=4", "a:ka PRIORITY=3", "a:ka priority=3 # note", "a:ka # note",
+                           "a:ka priority = 3"}) {
+    const Status wrong = read(std::string("sk-0\n") + line + "\n");
+    EXPECT_NE(wrong.message().find("keys: line 2 has a blank in its key"), std::string::npos)
+        << line << wrong.message();
+    EXPECT_EQ(wrong.message().find("ka"), std::string::npos) << wrong.message();
+  }
+  const Status twice = read("a:ka\n# b\nb:ka priority=1\n");
+  EXPECT_NE(twice.message().find("keys: line 3 has the key of another line"), std::string::npos) << twice.message();
+}
+
 // Kept beginnings of prompts go by the name, and where there is none by the key, wherever its line stands.
 TEST_F(KeysTest, SaltsStayWhereLinesMove) {
   ASSERT_TRUE(read("ann:sk-1\nsk-2\nsk-3\n").is_ok());
