@@ -228,7 +228,8 @@ Result<std::vector<int64_t>> read_text(const Model::Impl& model, std::string_vie
 }
 
 Result<std::string> text_of_conversation(const Model::Impl& model, const Prompt& prompt, Dialog* dialog) {
-  return or_out_of_memory([&] { return PromptReader(model, prompt, dialog, PromptLength::kAny).text_of_conversation(); });
+  return or_out_of_memory(
+      [&] { return PromptReader(model, prompt, dialog, PromptLength::kAny).text_of_conversation(); });
 }
 
 }  // namespace situ

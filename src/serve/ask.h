@@ -21,9 +21,9 @@ struct Ask {
   std::string model;  // as the body has it; "": it has none
   // A conversation (`messages` and `chat` of a Prompt), or prompts, each of which is answered.
   std::variant<Prompt, std::vector<TextPrompt>> input;
-  bool add_special = true;  // of texts: the tokens that begin and end them
-  GenerateOptions options;  // of all prompts
-  std::optional<int> priority;  // none: 0
+  bool add_special = true;          // of texts: the tokens that begin and end them
+  GenerateOptions options;          // of all prompts
+  std::optional<int> priority;      // none: 0
   int64_t choices = 1;              // answers to each prompt
   std::optional<int64_t> logprobs;  // alternatives for each token
   std::optional<int64_t> prompt_logprobs;

@@ -98,7 +98,8 @@ OrRefusal<std::vector<Prompt>> prompts_of(Ask& ask) {
   }
   for (TextPrompt& given : std::get<std::vector<TextPrompt>>(ask.input)) {
     auto* const ids = std::get_if<std::vector<int64_t>>(&given);
-    if (std::optional<Refusal> why = take(ids ? Prompt(std::move(*ids)) : prompt_of_text(ask, std::get<std::string>(given))))
+    if (std::optional<Refusal> why =
+            take(ids ? Prompt(std::move(*ids)) : prompt_of_text(ask, std::get<std::string>(given))))
       return std::move(*why);
   }
   for (const Prompt& p : prompts)
