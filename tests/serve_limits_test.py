@@ -7,6 +7,7 @@ Needs numpy and onnx (`make python`).
 import json
 import os
 import resource
+import shutil
 import socket
 import struct
 import subprocess
@@ -101,7 +102,11 @@ class LimitsTest(ServeCase):
 
     def test_texts_that_become_tokens(self):
         """What the context cannot hold needs no memory and is no matter of time; what is counted or shown does."""
-        server = Server(self.model, "--port", 0, "--context", 64, "--media-memory", "64MiB")
+        model = shutil.copytree(self.model, self.folder / "bytes")
+        tokenizer = json.loads((model / "tokenizer.json").read_text())
+        tokenizer["pre_tokenizer"] = tokenizer["decoder"] = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+        (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+        server = Server(model, "--port", 0, "--context", 64, "--media-memory", "64MiB")
         try:
             long = "a" * (4 << 20)
             turn = {"messages": [{"role": "user", "content": long}], "max_tokens": 1}
@@ -115,6 +120,19 @@ class LimitsTest(ServeCase):
             some = "a" * 300_000
             self.assertEqual(len(server.ask("POST", "/tokenize", {"content": some})[1]["tokens"]), len(some))
             self.error(server.ask("POST", "/tokenize", {"content": some, "with_pieces": True}), 429)
+        finally:
+            self.assertEqual(server.stop(), 0)
+
+    def test_a_key_of_low_priority(self):
+        """Nothing is ignored that nobody said."""
+        keys = self.folder / "low"
+        keys.write_text("low:key priority=-2\n")
+        keys.chmod(0o600)
+        server = Server(self.model, "--port", 0, "--window", 50, "--api-key-file", keys)
+        try:
+            for fields, ignored in (({}, None), ({"priority": -2}, None), ({"priority": -1}, ["priority"])):
+                answer = server.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1, **fields}, {"X-Api-Key": "key"})
+                self.assertEqual((answer[0].status, answer[1]["situ"].get("ignored")), (200, ignored))
         finally:
             self.assertEqual(server.stop(), 0)
 

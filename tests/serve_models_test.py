@@ -7,7 +7,9 @@ Needs numpy and onnx (`make python`).
 import base64
 import json
 import os
+import socket
 import struct
+import threading
 import unittest
 import zlib
 from pathlib import Path
@@ -16,7 +18,7 @@ import image_files
 import tiny_encoders
 import tiny_vision
 from cli_case import Run, main
-from serve_test import Server, ServeCase
+from serve_test import PATIENCE, Server, ServeCase, request_of
 
 SHARED = Path(os.environ.get("SITU_SHARED") or Path(__file__).resolve().parent.parent.parent / "shared")
 TEXTS = ["the small boats waited for tide", "harbour", "a grey cat slept " * 10, "quiet"]
@@ -236,6 +238,49 @@ class MessagesTest(ServeCase):
             self.assertEqual([m["aliases"] for m in server.ask("GET", "/v1/models")[1]["data"]], [["model"]])
         finally:
             self.assertEqual(server.stop(), 0)
+
+
+class WaitingTextsTest(ServeCase):
+    """Embeddings that wait are requests that wait."""
+
+    @classmethod
+    def setUpServer(cls):
+        weights = tiny_encoders.weights()
+        cls.encoder = tiny_encoders.write(cls.folder / "encoder", tiny_encoders.encoder(weights), modules=[("Pooling", "1_Pooling", tiny_encoders.pooling("mean_tokens"), None)])
+        cls.server = Server(cls.model, cls.encoder, "--port", 0, "--max-running", 1, "--queue", 1)
+
+    def test_they_are_counted_and_bounded(self):
+        """Until a metric shows that some wait, and one of them found the queue full."""
+        stop, statuses, waiting = threading.Event(), [], 0
+
+        def client():
+            while not stop.is_set():
+                statuses.append(self.server.ask("POST", "/v1/embeddings", {"input": TEXTS * 100})[0].status)
+
+        clients = [threading.Thread(target=client) for _ in range(4)]
+        for one in clients:
+            one.start()
+        try:
+            self.wait_for(lambda: self.server.metric("situ_requests_waiting") >= 1)
+            self.wait_for(lambda: 429 in statuses and 200 in statuses)
+        finally:
+            stop.set()
+            for one in clients:
+                one.join()
+        self.assertEqual(set(statuses), {200, 429})
+
+    def test_who_goes_while_a_text_becomes_tokens(self):
+        """Half-closed: nothing is answered where that takes longer than a second."""
+        for size in (1 << 20, 1 << 22, 9 << 20):
+            with socket.create_connection(("127.0.0.1", self.server.port), PATIENCE) as s:
+                s.sendall(request_of({"input": "harbour " * (size // 8), "model": "encoder"}, "/v1/embeddings"))
+                s.shutdown(socket.SHUT_WR)
+                got = s.recv(100)
+            if not got:
+                break
+        self.assertEqual(got, b"")
+        self.wait_for(lambda: "finish=cancelled" in self.server.said())
+        self.assertEqual(self.server.ask("POST", "/v1/embeddings", {"input": "a"})[0].status, 200)
 
 
 if __name__ == "__main__":

@@ -38,11 +38,18 @@ Result<Embedder*> Model::Impl::embeds() {
   return scheduler ? between_steps(show) : show();
 }
 
+Result<std::shared_ptr<Job>> Model::Impl::submit_texts(std::span<const TextTokens> some, const std::string& client,
+                                                       const TextEncoder::RowsOf& each, bool let_in) {
+  SITU_RETURN_IF_ERROR(text_encoder->check(some));
+  auto decoding = std::make_unique<TextDecoding>(*this, some, each);
+  Treatment treatment{.follows_flag = true, .client = client};
+  if (let_in) return scheduler->submit_part(std::move(decoding), std::move(treatment));
+  return scheduler->submit(std::move(decoding), std::move(treatment));
+}
+
 Status Model::Impl::run_texts(std::span<const TextTokens> some, const std::string& client,
                               const TextEncoder::RowsOf& each) {
-  SITU_RETURN_IF_ERROR(text_encoder->check(some));
-  SITU_TAKE(job, scheduler->submit(std::make_unique<TextDecoding>(*this, some, each),
-                                   {.follows_flag = true, .client = client}));
+  SITU_TAKE(job, submit_texts(some, client, each, false));
   return wait_for(job).status();
 }
 

@@ -171,25 +171,26 @@ std::string Embedder::pooling_text() const {
   return text;
 }
 
+Status Embedder::put_row(size_t text, std::span<const float> made, int64_t skipped, std::vector<float>* row) const {
+  SentenceRows named;
+  named[graph_.kind == EncoderOutput::kLabels ? kScores : kSentenceEmbedding] =
+      files_.pooling ? files_.pooling->pool(made, encoder_->width(), skipped)
+                     : std::vector<float>(made.begin(), made.end());
+  for (const SentenceLayer& layer : files_.layers) SITU_RETURN_IF_ERROR(layer.apply(&named));
+  *row = std::move(named[result()]);
+  const auto bad = std::find_if(row->begin(), row->end(), [](float x) { return !std::isfinite(x); });
+  if (bad == row->end()) return Status::ok();
+  return Status::error(Code::kInternal, "number " + std::to_string(bad - row->begin()) + " of " +
+                                            (scores_pairs() ? "pair " : "text ") + std::to_string(text + 1) + " is " +
+                                            std::to_string(*bad) + ": the model's numbers overflow");
+}
+
 Status Embedder::run(const std::vector<EncodedTexts>& inputs, int64_t skipped, const std::string& client,
                      std::vector<std::vector<float>>* rows) {
   std::vector<TextTokens> texts;
   for (const EncodedTexts& input : inputs) texts.push_back({input.ids, input.types});
   rows->resize(inputs.size());
-  const auto each = [&](size_t i, std::span<const float> made) {
-    SentenceRows named;
-    named[graph_.kind == EncoderOutput::kLabels ? kScores : kSentenceEmbedding] =
-        files_.pooling ? files_.pooling->pool(made, encoder_->width(), skipped)
-                       : std::vector<float>(made.begin(), made.end());
-    for (const SentenceLayer& layer : files_.layers) SITU_RETURN_IF_ERROR(layer.apply(&named));
-    std::vector<float>& row = (*rows)[i];
-    row = std::move(named[result()]);
-    const auto bad = std::find_if(row.begin(), row.end(), [](float x) { return !std::isfinite(x); });
-    if (bad == row.end()) return Status::ok();
-    return Status::error(Code::kInternal, "number " + std::to_string(bad - row.begin()) + " of " +
-                                              (scores_pairs() ? "pair " : "text ") + std::to_string(i + 1) + " is " +
-                                              std::to_string(*bad) + ": the model's numbers overflow");
-  };
+  const auto each = [&](size_t i, std::span<const float> made) { return put_row(i, made, skipped, &(*rows)[i]); };
   return run_texts(texts, client, each).with_context(folder_.model_file.string());
 }
 
@@ -211,50 +212,65 @@ Status Embedder::check_embeds(size_t texts) const {
   return texts > 0 ? Status::ok() : not_for_this(folder_.model_file.string(), "no text is given");
 }
 
-Result<Embeddings> Embedder::embed(std::span<const std::string> texts, const EmbedOptions& options) {
-  SITU_RETURN_IF_ERROR(check_embeds(texts.size()));
-  if (!tokenizer_) return Status::error(Code::kNotFound, folder_.no_tokenizer + "; give token ids instead of texts");
-  const Result<int64_t> size = size_of(options);
-  if (!size.is_ok()) return size.status();
-  const Result<std::string> prompt = TextInputs::prompt_of(folder_, files_, options);
-  if (!prompt.is_ok()) return prompt.status();
-  const TextInputs reader = inputs();
-  const Result<int64_t> skipped = reader.prompt_tokens(*prompt);
+Result<Embedder::Reading> Embedder::begin(const EmbedOptions& options, bool of_ids) const {
+  SITU_RETURN_IF_ERROR(check_embeds(1));
+  if (!of_ids && !tokenizer_)
+    return Status::error(Code::kNotFound, folder_.no_tokenizer + "; give token ids instead of texts");
+  if (of_ids && (options.prompt || options.prompt_name))
+    return not_for_this(folder_.model_file.string(), "a prompt is for texts, not for token ids");
+  Reading reading;
+  reading.options = options;
+  SITU_RETURN_IF_ERROR(assign(&reading.size, size_of(options)));
+  if (of_ids) return reading;
+  SITU_RETURN_IF_ERROR(assign(&reading.prompt, TextInputs::prompt_of(folder_, files_, options)));
+  Result<int64_t> skipped = inputs().prompt_tokens(reading.prompt);
   if (!skipped.is_ok()) return skipped.status().or_code(Code::kInvalidArgument).with_context("the prompt");
-  Embeddings made;
-  std::vector<EncodedTexts> read;
-  for (size_t i = 0; i < texts.size(); ++i) {
-    Result<EncodedTexts> tokens = reader.tokens_of(texts.subspan(i, 1), *prompt, i, &made.notes);
-    if (!tokens.is_ok()) return tokens.status();
-    made.tokens.push_back(std::ssize(tokens->ids));
-    if (tokens->cut) made.cut.push_back(i);
-    read.push_back(std::move(*tokens));
-  }
-  SITU_RETURN_IF_ERROR(run(read, *skipped, options.client, &made.rows));
-  return cut(std::move(made), *size, options);
+  reading.skipped = *skipped;
+  return reading;
+}
+
+Status Embedder::add(Reading& reading, const std::string& text) const {
+  const size_t number = reading.texts.size();
+  SITU_TAKE(tokens, inputs().tokens_of({&text, 1}, reading.prompt, number, &reading.made.notes));
+  reading.made.tokens.push_back(std::ssize(tokens.ids));
+  if (tokens.cut) reading.made.cut.push_back(number);
+  reading.texts.push_back(std::move(tokens));
+  return Status::ok();
+}
+
+Status Embedder::add(Reading& reading, const std::vector<int64_t>& ids) const {
+  const std::string name = "text " + std::to_string(reading.texts.size() + 1);
+  if (ids.empty()) return Status::error(Code::kInvalidArgument, name + " has no tokens");
+  if (std::ssize(ids) > most_)
+    return Status::error(Code::kContextExceeded, name + ": " + context_words(most_, std::ssize(ids)));
+  for (const int64_t id : ids)
+    if (id < 0 || (graph_.table_rows > 0 && id >= graph_.table_rows))
+      return Status::error(Code::kInvalidArgument, name + ": id " + std::to_string(id) + " is not in the vocabulary");
+  reading.made.tokens.push_back(std::ssize(ids));
+  reading.texts.push_back({ids, {}, false});
+  return Status::ok();
+}
+
+Status Embedder::take_row(Reading& reading, size_t text, std::span<const float> rows) const {
+  reading.made.rows.resize(reading.texts.size());
+  return put_row(text, rows, reading.skipped, &reading.made.rows[text]);
+}
+
+Result<Embeddings> Embedder::embed(std::span<const std::string> texts, const EmbedOptions& options) {
+  return embed_all(texts, options, false);
 }
 
 Result<Embeddings> Embedder::embed(std::span<const std::vector<int64_t>> ids, const EmbedOptions& options) {
-  SITU_RETURN_IF_ERROR(check_embeds(ids.size()));
-  if (options.prompt || options.prompt_name)
-    return not_for_this(folder_.model_file.string(), "a prompt is for texts, not for token ids");
-  const Result<int64_t> size = size_of(options);
-  if (!size.is_ok()) return size.status();
-  Embeddings made;
-  std::vector<EncodedTexts> read;
-  for (const std::vector<int64_t>& each : ids) {
-    const std::string name = "text " + std::to_string(read.size() + 1);
-    if (each.empty()) return Status::error(Code::kInvalidArgument, name + " has no tokens");
-    if (std::ssize(each) > most_)
-      return Status::error(Code::kContextExceeded, name + ": " + context_words(most_, std::ssize(each)));
-    for (const int64_t id : each)
-      if (id < 0 || (graph_.table_rows > 0 && id >= graph_.table_rows))
-        return Status::error(Code::kInvalidArgument, name + ": id " + std::to_string(id) + " is not in the vocabulary");
-    made.tokens.push_back(std::ssize(each));
-    read.push_back({each, {}, false});
-  }
-  SITU_RETURN_IF_ERROR(run(read, 0, options.client, &made.rows));
-  return cut(std::move(made), *size, options);
+  return embed_all(ids, options, true);
+}
+
+template <typename Texts>
+Result<Embeddings> Embedder::embed_all(const Texts& texts, const EmbedOptions& options, bool of_ids) {
+  SITU_RETURN_IF_ERROR(check_embeds(texts.size()));
+  SITU_TAKE(reading, begin(options, of_ids));
+  for (const auto& text : texts) SITU_RETURN_IF_ERROR(add(reading, text));
+  SITU_RETURN_IF_ERROR(run(reading.texts, reading.skipped, options.client, &reading.made.rows));
+  return end(std::move(reading));
 }
 
 Result<PairScores> Embedder::score(std::span<const TextPair> pairs, const EmbedOptions& options) {

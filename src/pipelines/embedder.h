@@ -36,6 +36,23 @@ class Embedder {
   // Errors: as above; a model that gives no scores.
   Result<PairScores> score(std::span<const TextPair> pairs, const EmbedOptions& options);
 
+  // The same in parts, for who waits in no thread: begin(), add() of every text, take_row() of each one's rows, end().
+  struct Reading {
+    EmbedOptions options;
+    std::string prompt;
+    int64_t skipped = 0, size = 0;
+    std::vector<EncodedTexts> texts;
+    Embeddings made;
+  };
+  // `of_ids`: add() gets ids.
+  Result<Reading> begin(const EmbedOptions& options, bool of_ids) const;
+  // Errors name the text by its number in `reading`, which is left as it was.
+  Status add(Reading& reading, const std::string& text) const;
+  Status add(Reading& reading, const std::vector<int64_t>& ids) const;
+  // Of the text of this number.
+  Status take_row(Reading& reading, size_t text, std::span<const float> rows) const;
+  Embeddings end(Reading reading) const { return cut(std::move(reading.made), reading.size, reading.options); }
+
   // Gives the rows of texts that a client asks for: called by the functions above. Set before these.
   std::function<Status(std::span<const TextTokens>, const std::string&, const TextEncoder::RowsOf&)> run_texts;
 
@@ -62,6 +79,9 @@ class Embedder {
   TextInputs inputs() const { return TextInputs(folder_, *tokenizer_, files_, most_); }
   Status run(const std::vector<EncodedTexts>& inputs, int64_t skipped, const std::string& client,
              std::vector<std::vector<float>>* rows);
+  template <typename Texts>
+  Result<Embeddings> embed_all(const Texts& texts, const EmbedOptions& options, bool of_ids);
+  Status put_row(size_t text, std::span<const float> made, int64_t skipped, std::vector<float>* row) const;
 
   const ModelFolder& folder_;
   const FolderTokenizer* tokenizer_;

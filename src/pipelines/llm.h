@@ -79,6 +79,10 @@ struct Model::Impl : Served, std::enable_shared_from_this<Model::Impl> {
   Status check_generates() const;
   Result<Embedder*> embeds();
   Result<LogitScorer*> scores_by_logits();
+  // `some`, and what its texts refer to, stays until the job is gone; `each` is called by the scheduler's thread.
+  // `let_in`: they are a part of what was let in before, whatever waits.
+  Result<std::shared_ptr<Job>> submit_texts(std::span<const TextTokens> some, const std::string& client,
+                                            const TextEncoder::RowsOf& each, bool let_in);
   Status run_texts(std::span<const TextTokens> some, const std::string& client, const TextEncoder::RowsOf& each);
   // What `work` makes of the embedder, by the caller's thread; steps of its encoder are the scheduler's.
   template <typename Work>

@@ -16,6 +16,7 @@ namespace situ::serve {
 class Client {
  public:
   virtual void respond(Call& call, int status, const Json& body) = 0;
+  virtual void respond_json(Call& call, int status, std::string_view body) = 0;
   virtual void refuse_call(Call& call, const Refusal& refusal) = 0;
   virtual bool begin_events(Call& call) = 0;
   // False: the client is gone, or does not read.
@@ -28,27 +29,40 @@ class Client {
   ~Client() = default;
 };
 
-class Answering {
+// What is computed for a call, by the answers' thread.
+class Underway {
+ public:
+  virtual ~Underway() = default;
+  // What came meanwhile goes to the client.
+  virtual void advance() = 0;
+  // Ends with an error.
+  virtual void fail(const Refusal& refusal) = 0;
+  // Ends without a word: the client has been told, or is cut off.
+  virtual void give_up() noexcept = 0;
+  virtual bool ended() const = 0;
+  // When something was last sent; none: it is no stream.
+  virtual std::optional<Clock::time_point> silent_since() const = 0;
+  virtual void ping() = 0;
+  // Counts what has been said so far, for the log.
+  virtual void account() = 0;
+};
+
+class Answering final : public Underway {
  public:
   // Submits what was asked for. Refusal: it is refused; nothing of it goes on.
   static OrRefusal<std::unique_ptr<Answering>> begin(Client& client, Call& call, Model& model, Ask ask,
                                                      std::vector<Request> requests);
   // The client is woken whenever there is something to advance.
   void follow();
-  ~Answering();
+  ~Answering() override;
 
-  // What came meanwhile goes to the client. By the answers' thread.
-  void advance();
-  // Ends with an error.
-  void fail(const Refusal& refusal);
-  // Ends without a word: the client has been told, or is cut off.
-  void give_up() noexcept;
-  bool ended() const { return ended_; }
-  // When something was last sent; none: it is no stream.
-  std::optional<Clock::time_point> silent_since() const;
-  void ping();
-  // Counts what has been said so far, for the log.
-  void account();
+  void advance() override;
+  void fail(const Refusal& refusal) override;
+  void give_up() noexcept override;
+  bool ended() const override { return ended_; }
+  std::optional<Clock::time_point> silent_since() const override;
+  void ping() override;
+  void account() override;
 
  private:
   Answering(Client& client, Call& call, std::unique_ptr<BodyAnswer> answer);

@@ -12,6 +12,7 @@
 
 #include "onnx/test_model.h"
 #include "serve/answering.h"
+#include "serve/call_queue.h"
 #include "serve/media_bytes.h"
 #include "serve/media_files.h"
 #include "serve/protocols/messages/messages.h"
@@ -233,8 +234,8 @@ TEST(Bodies, LongTextsAreRefusedBeforeTheyBecomeTokens) {
     const Protocol& protocol = body.starts_with(R"({"messages)") ? chat_protocol() : completions_protocol();
     OrRefusal<Ask> ask = protocol.read(json_of(body), model, {});
     ASSERT_TRUE(std::holds_alternative<Ask>(ask)) << std::get<Refusal>(ask).message;
-    if (body.find("\"b\"") == std::string::npos) {
-      const StopOfThread none(&ends);  // no tokenizer gives tokens
+    if (body.starts_with("{\"prompt\": \"")) {
+      const StopOfThread none(&ends);  // no tokenizer gives tokens, nor is a chat template rendered
       Ask stopped = std::get<Ask>(ask);
       const auto refused = requests_of(stopped);
       ASSERT_TRUE(std::holds_alternative<Refusal>(refused));
@@ -251,6 +252,24 @@ TEST(Bodies, LongTextsAreRefusedBeforeTheyBecomeTokens) {
   const auto requests = requests_of(std::get<Ask>(counted));
   ASSERT_TRUE(std::holds_alternative<std::vector<Request>>(requests)) << std::get<Refusal>(requests).message;
   EXPECT_EQ(std::get<Ask>(counted).prompts.at(0).tokens, (64 << 10) + 1);
+}
+
+// One word of a client does not wait behind all that another one has asked.
+TEST(Bodies, ClientsTakeTurns) {
+  CallQueue queue;
+  std::string order;
+  for (const char* name : {"a1", "a2", "a3", "b1", "a4", "c1", "b2"}) {
+    auto call = std::make_shared<Call>();
+    call->client = std::string(1, name[0]);
+    call->request_id = name;
+    queue.push(call);
+  }
+  for (int i = 0; i < 3; ++i) order += queue.pop()->request_id;
+  auto late = std::make_shared<Call>();
+  late->client = "d", late->request_id = "d1";
+  queue.push(late);
+  while (!queue.empty()) order += queue.pop()->request_id;
+  EXPECT_EQ(order, "a1b1c1a2b2d1a3a4");
 }
 
 // What finds no room now may find it later: refused, or at the end of an answer.
@@ -282,6 +301,7 @@ class NoMemory final : public Client {
 
  private:
   void respond(Call&, int, const Json&) override { ++answers; }
+  void respond_json(Call&, int, std::string_view) override { ++answers; }
   void refuse_call(Call&, const Refusal&) override { ++answers; }
   bool begin_events(Call&) override { return true; }
   bool send(Call&, std::string_view) override { return true; }

@@ -16,7 +16,7 @@
 
 namespace situ::serve {
 
-class Answering;
+class Underway;
 class Server;
 struct Call;
 
@@ -28,7 +28,7 @@ struct RouteEntry {
     kLoaded = 4,
     kDebug = 8,
     kBelow = 16,
-    kSlow = 32,
+    kEmbeds = 32,
     kLong = 64,
     kSpare = 128,
     kPrompts = 256,
@@ -36,9 +36,9 @@ struct RouteEntry {
   };
   const char *method, *path;
   // kOpen: without a key; kAtOnce: by the thread of HTTP; kLoaded: not before models are; kBelow: the path goes on;
-  // kSlow: others do not wait for it; kLong: what takes long is given up when the client sends no more; kSpare: it is
-  // answered by the connections that are kept for it, too; kPrompts: its texts are prompts, which the context bounds;
-  // kShowsTokens: the answer may have the tokens with their texts.
+  // kEmbeds: its texts become tokens beside the prompts of others; kLong: what takes long is given up when the client
+  // sends no more; kSpare: it is answered by the connections that are kept for it, too; kPrompts: its texts are
+  // prompts, which the context bounds; kShowsTokens: the answer may have the tokens with their texts.
   int flags;
   void (Server::*serve)(Call&);
   const char* what;
@@ -57,9 +57,9 @@ struct Call : std::enable_shared_from_this<Call> {
   bool asked = false;  // its body came, or what was wrong with it; of the thread of HTTP
   // The answer is being made by `answering`; or the call was answered.
   std::atomic<bool> prepared{false};
-  std::unique_ptr<Answering> answering;  // of whoever prepares, then of the answers' thread
-  bool watches = false;                  // /debug/slots
-  std::atomic<bool> gone{false};         // the client sends no more, since gone_at
+  std::unique_ptr<Underway> answering;  // of whoever prepares, then of the answers' thread
+  bool watches = false;                 // /debug/slots
+  std::atomic<bool> gone{false};        // the client sends no more, since gone_at
   Clock::time_point gone_at{};
   std::atomic<bool> streams{false};  // events have begun
   std::atomic<bool> over{false}, whole{false};

@@ -5,6 +5,7 @@
 #include "pipelines/llm.h"
 #include "serve/media_bytes.h"
 #include "serve/server.h"
+#include "serve/small_bodies.h"
 #include "text/tokenizer.h"
 
 namespace situ::serve {

@@ -1,45 +1,28 @@
 #include "serve/embeddings.h"
 
+#include "base/out_of_memory.h"
+#include "pipelines/llm.h"
 #include "serve/requests.h"
 
 namespace situ::serve {
 namespace {
 
-// What is computed in one go: other requests of the model wait for so much.
-constexpr size_t kTextsAtOnce = 32, kBytesAtOnce = 2048;
+// Of one request to the scheduler: those of other clients come between two.
+constexpr size_t kTextsAtOnce = 32;
+constexpr int64_t kTokensAtOnce = 2048;
 
-size_t size_of(const TextPrompt& input) {
-  const auto* const text = std::get_if<std::string>(&input);
-  return text ? text->size() : 4 * std::get<std::vector<int64_t>>(input).size();
-}
-
-Result<Embeddings> embed_some(Model& model, const EmbedAsk& ask, size_t first, size_t count) {
-  std::vector<std::string> texts;
-  std::vector<std::vector<int64_t>> ids;
-  for (size_t i = first; i < first + count; ++i) {
-    if (const auto* const text = std::get_if<std::string>(&ask.inputs[i]))
-      texts.push_back(*text);
-    else
-      ids.push_back(std::get<std::vector<int64_t>>(ask.inputs[i]));
-  }
-  return ids.empty() ? model.embed(texts, ask.options) : model.embed(ids, ask.options);
-}
-
-Refusal refusal_at(Model& model, const Status& status, size_t number) {
+Refusal refusal_of_embedding(Model& model, const Status& status) {
   using Kind = Refusal::Kind;
-  std::string message = without_paths(model, status.message());
-  for (const char* own : {"text 1: ", "text 1 "})  // of those that were computed together
-    if (message.starts_with(own)) message = message.substr(std::string_view(own).size());
+  const std::string message = without_paths(model, status.message());
   switch (status.code()) {
     case Code::kUnsupportedModel:
       return {Kind::kByModel, "model", message};
     case Code::kContextExceeded:
-      return {Kind::kContext, "input", "input[" + std::to_string(number) + "]: " + message};
+      return {Kind::kContext, "input", message};
     case Code::kInvalidArgument:
     case Code::kNotFound:
       if (status.option() == "dimensions") return {Kind::kUnsupported, "dimensions", message};  // sizes there are not
-      if (!status.option().empty()) return {Kind::kInvalid, status.option(), message};
-      return {Kind::kInvalid, "input", "input[" + std::to_string(number) + "]: " + message};
+      return {Kind::kInvalid, status.option().empty() ? "input" : status.option(), message};
     case Code::kNoRoom:
       return {Kind::kNoRoom, "", message};
     case Code::kBusy:
@@ -49,32 +32,97 @@ Refusal refusal_at(Model& model, const Status& status, size_t number) {
   }
 }
 
+// Of the input of this number.
+Refusal refusal_at(Model& model, const Status& status, size_t number) {
+  Refusal refusal = refusal_of_embedding(model, status);
+  if (refusal.option != "input") return refusal;
+  const std::string name = "text " + std::to_string(number + 1);
+  for (const std::string& own : {name + ": ", name + " "})
+    if (refusal.message.starts_with(own)) refusal.message.erase(0, own.size());
+  refusal.message = "input[" + std::to_string(number) + "]: " + refusal.message;
+  return refusal;
+}
+
 }  // namespace
 
-OrRefusal<Embedded> embed(Model& model, const EmbedAsk& ask, int64_t* tokens, const std::function<bool()>& stopped) {
-  Embedded all;
-  *tokens = 0;
-  for (size_t first = 0, count = 0; first < ask.inputs.size(); first += count) {
-    if (stopped && stopped()) return Refusal{Refusal::Kind::kStopping, "", "the server is stopping"};
-    size_t bytes = 0;
-    for (count = 0; first + count < ask.inputs.size() && count < kTextsAtOnce; ++count) {
-      bytes += size_of(ask.inputs[first + count]);
-      if (count > 0 && bytes > kBytesAtOnce) break;
-    }
-    Result<Embeddings> made = embed_some(model, ask, first, count);
-    if (!made.is_ok() && count > 1) {  // which one it is
-      count = 1;
-      made = embed_some(model, ask, first, count);
-    }
-    if (!made.is_ok()) return refusal_at(model, made.status(), first);
-    for (size_t i = 0; i < count; ++i) {
-      all.rows.push_back(std::move(made->rows[i]));
-      *tokens += made->tokens[i];
-    }
-    for (const size_t i : made->cut) all.cut.push_back(first + i);
+struct Embedding::State {
+  Model& model;
+  const std::string client;
+  Embedder& embedder;
+  Embedder::Reading reading;
+  std::vector<TextTokens> tokens = {};
+};
+
+Embedding::Embedding(std::shared_ptr<State> state) : state_(std::move(state)) {
+  for (const EncodedTexts& text : state_->reading.texts) {
+    state_->tokens.push_back({text.ids, text.types});
+    tokens_ += std::ssize(text.ids);
   }
-  all.tokens = *tokens;
-  return all;
+}
+
+void Embedding::cancel() noexcept {
+  if (!job_) return;
+  job_->on_ready(nullptr);
+  job_->cancel();
+}
+
+OrRefusal<std::unique_ptr<Embedding>> Embedding::read(Model& model, EmbedAsk ask,
+                                                      const std::function<bool()>& stopped) {
+  const Result<Embedder*> embedder = or_out_of_memory([&] { return impl_of(model).embeds(); });
+  if (!embedder.is_ok()) return refusal_of_embedding(model, embedder.status());
+  const bool of_ids = !ask.inputs.empty() && !std::holds_alternative<std::string>(ask.inputs[0]);
+  Result<Embedder::Reading> reading = (*embedder)->begin(ask.options, of_ids);
+  if (!reading.is_ok()) return refusal_at(model, reading.status(), 0);
+  for (size_t i = 0; i < ask.inputs.size(); ++i) {
+    if (stopped && stopped()) return Refusal{Refusal::Kind::kStopping, "", "the server is stopping"};
+    const Status added =
+        std::visit([&](const auto& input) { return (*embedder)->add(*reading, input); }, ask.inputs[i]);
+    if (!added.is_ok()) return refusal_at(model, added, i);
+    ask.inputs[i] = std::string();
+  }
+  auto state = std::make_shared<State>(State{model, ask.options.client, **embedder, std::move(*reading)});
+  return std::unique_ptr<Embedding>(new Embedding(std::move(state)));
+}
+
+std::optional<Refusal> Embedding::go_on() {
+  if (job_) {
+    if (!job_->ended()) return std::nullopt;
+    const Result<Generation> over = job_->result();
+    job_.reset();
+    if (!over.is_ok()) return refusal_of_embedding(state_->model, over.status());
+    next_ += count_;
+  }
+  if (done()) return std::nullopt;
+  int64_t tokens = 0;
+  for (count_ = 0; next_ + count_ < state_->tokens.size() && count_ < kTextsAtOnce; ++count_) {
+    tokens += std::ssize(state_->tokens[next_ + count_].ids);
+    if (count_ > 0 && tokens > kTokensAtOnce) break;
+  }
+  const auto take = [state = state_, first = next_](size_t i, std::span<const float> rows) {
+    return state->embedder.take_row(state->reading, first + i, rows);
+  };
+  const std::span<const TextTokens> some = std::span(state_->tokens).subspan(next_, count_);
+  Result<std::shared_ptr<Job>> job =
+      or_out_of_memory([&] { return impl_of(state_->model).submit_texts(some, state_->client, take, begun_); });
+  if (!job.is_ok()) return refusal_of_embedding(state_->model, job.status());
+  begun_ = true;
+  job_ = std::move(*job);
+  return std::nullopt;
+}
+
+void Embedding::on_ready(const std::function<void()>& ready) {
+  if (job_) job_->on_ready(ready);
+}
+
+void Embedding::wait() const {
+  if (job_) (void)impl_of(state_->model).wait_for(job_);
+}
+
+bool Embedding::done() const { return next_ == state_->tokens.size(); }
+
+Embedded Embedding::take() {
+  Embeddings made = state_->embedder.end(std::move(state_->reading));
+  return {std::move(made.rows), std::move(made.cut), tokens_};
 }
 
 }  // namespace situ::serve

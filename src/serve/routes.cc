@@ -4,10 +4,10 @@
 
 #include "pipelines/llm.h"
 #include "serve/body_limits.h"
+#include "serve/embedding_answer.h"
 #include "serve/json_body.h"
 #include "serve/media_bytes.h"
 #include "serve/openapi.h"
-#include "serve/protocols/openai/embeddings.h"
 #include "serve/protocols/openai/openai.h"
 #include "serve/requests.h"
 #include "serve/server.h"
@@ -66,7 +66,7 @@ Json piece_of(const Tokenizer& text, int64_t id) {
 
 std::span<const RouteEntry> route_entries() {
   constexpr int kOpen = RouteEntry::kOpen, kAtOnce = RouteEntry::kAtOnce, kLoaded = RouteEntry::kLoaded,
-                kDebug = RouteEntry::kDebug, kBelow = RouteEntry::kBelow, kSlow = RouteEntry::kSlow,
+                kDebug = RouteEntry::kDebug, kBelow = RouteEntry::kBelow, kEmbeds = RouteEntry::kEmbeds,
                 kLong = RouteEntry::kLong, kSpare = RouteEntry::kSpare, kPrompts = RouteEntry::kPrompts,
                 kShowsTokens = RouteEntry::kShowsTokens;
   static const RouteEntry entries[] = {
@@ -81,7 +81,7 @@ std::span<const RouteEntry> route_entries() {
       {"POST", "/v1/messages", kLoaded | kLong | kPrompts, &Server::answer,
        "Answers a conversation, by the Messages API"},
       {"POST", "/v1/messages/count_tokens", kLoaded, &Server::count_tokens, "The tokens of a conversation"},
-      {"POST", "/v1/embeddings", kLoaded | kSlow | kLong, &Server::embeddings, "Embeddings of texts"},
+      {"POST", "/v1/embeddings", kLoaded | kEmbeds | kLong, &Server::embeddings, "Embeddings of texts"},
       {"POST", "/tokenize", kLoaded | kShowsTokens, &Server::tokenize, "Token ids of a text"},
       {"POST", "/detokenize", kLoaded, &Server::detokenize, "The text of token ids"},
       {"POST", "/apply-template", kLoaded, &Server::apply_template, "The prompt that a conversation becomes"},
@@ -89,8 +89,7 @@ std::span<const RouteEntry> route_entries() {
       {"GET", "/openapi.json", kAtOnce, &Server::describe, "This interface"},
       {"GET", "/debug/slots", kLoaded | kDebug | kLong | kAtOnce, &Server::slots,
        "Who has which slots, as events, when that changes"},
-      {"GET", "/debug/placement", kLoaded | kDebug | kSlow, &Server::placement,
-       "The page of situ inspect --html; ?model=NAME"},
+      {"GET", "/debug/placement", kLoaded | kDebug, &Server::placement, "The page of situ inspect --html; ?model=NAME"},
   };
   return entries;
 }
@@ -210,19 +209,25 @@ void Server::embeddings(Call& call) {
   Json body;
   Hosted* const hosted = small_call(call, body, HostedModels::Use::kEmbed);
   if (!hosted) return;
+  if (is_busy(*hosted)) return refuse_call(call, kQueueIsFull);
   const std::string named = std::get<std::string>(model_of(body));
-  bool given_up = false;
-  const auto stopped = [&] {
-    given_up = call.is_left();
-    return given_up || call.over || cutting_;
-  };
-  const OrRefusal<Json> answer = answer_embeddings(*hosted->model, body, named.empty() ? hosted->name : named,
-                                                   options_.strict, &call.prompt_tokens, call.client, stopped);
-  if (given_up) return http_->abort(call.id);
-  if (const Refusal* f = std::get_if<Refusal>(&answer)) return refuse_call(call, *f);
-  call.finish = "stop";
-  call.first_ms = ms_since(call.begun);
-  respond(call, 200, std::get<Json>(answer));
+  OrRefusal<EmbeddingsBody> asked = read_embeddings(body, named.empty() ? hosted->name : named, options_.strict);
+  if (const Refusal* f = std::get_if<Refusal>(&asked)) return refuse_call(call, *f);
+  body = nullptr;
+  EmbeddingsBody& read = std::get<EmbeddingsBody>(asked);
+  read.ask.options.client = call.client;
+  OrRefusal<std::unique_ptr<Embedding>> begun =
+      Embedding::read(*hosted->model, std::move(read.ask), [&] { return call.over || cutting_; });
+  if (const Refusal* f = std::get_if<Refusal>(&begun)) return refuse_call(call, *f);
+  Embedding& embedding = *std::get<std::unique_ptr<Embedding>>(begun);
+  call.prompt_tokens = embedding.tokens();
+  if (const std::optional<Refusal> f = embedding.go_on()) return refuse_call(call, *f);
+  Client& client = *this;
+  auto answer = std::make_unique<EmbeddingAnswer>(client, call, std::move(std::get<std::unique_ptr<Embedding>>(begun)),
+                                                  std::move(read));
+  EmbeddingAnswer& follows = *answer;
+  call.answering = std::move(answer);
+  follows.follow();
 }
 
 void Server::show_metrics(Call& call) {

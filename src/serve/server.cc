@@ -91,7 +91,7 @@ Result<std::unique_ptr<Server>> Server::start(ServeOptions options, HostedModels
   s->threads_.emplace_back([s] { s->advance_calls(); });
   const unsigned preparing = std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u);
   for (unsigned i = 0; i < preparing; ++i) s->threads_.emplace_back([s] { s->prepare_calls(s->to_prepare_); });
-  for (Queue* queue : {&s->slow_, &s->slow_, &s->slow_, &s->slow_, &s->long_})
+  for (Queue* queue : {&s->texts_, &s->texts_, &s->long_, &s->pages_})
     s->threads_.emplace_back([s, queue] { s->prepare_calls(*queue); });
   return server;
 }
@@ -101,7 +101,7 @@ Server::~Server() {
   {
     const std::lock_guard held(prepare_mutex_);
     prepare_ends_ = true;
-    for (Queue* queue : {&to_prepare_, &slow_, &long_}) queue->changed.notify_all();
+    for (Queue* queue : {&to_prepare_, &texts_, &long_, &pages_}) queue->changed.notify_all();
   }
   {
     const std::lock_guard held(answers_mutex_);
@@ -290,11 +290,15 @@ bool Server::on_head(uint64_t id, const Head& head, HttpFault broken) {
 
 bool Server::to_be_prepared(const std::shared_ptr<Call>& call, std::string_view body) {
   call->body = body;
-  Queue& queue = body.size() > kLongBody ? long_ : call->route->flags & RouteEntry::kSlow ? slow_ : to_prepare_;
+  const int flags = call->route->flags;
+  Queue& queue = flags & RouteEntry::kDebug    ? pages_
+                 : body.size() > kLongBody     ? long_
+                 : flags & RouteEntry::kEmbeds ? texts_
+                                               : to_prepare_;
   const std::lock_guard held(prepare_mutex_);
-  if (preparing_ >= options_.limits.preparing) return false;
-  queue.calls.push_back(call);
-  ++preparing_;
+  if (queue.preparing >= options_.limits.preparing) return false;
+  queue.calls.push(call);
+  ++queue.preparing;
   queue.changed.notify_one();
   return true;
 }
@@ -345,6 +349,7 @@ void Server::on_gone(uint64_t id) noexcept {
   call->gone_at = Clock::now();
   call->gone = true;
   if (call->prepared) leave(*call);  // else whoever prepares it does
+  wake(*call);
 }
 
 void Server::on_over(uint64_t id, bool whole) noexcept {
@@ -371,8 +376,7 @@ void Server::prepare_calls(Queue& queue) {
       std::unique_lock held(prepare_mutex_);
       queue.changed.wait(held, [&] { return prepare_ends_ || !queue.calls.empty(); });
       if (queue.calls.empty()) return;
-      call = std::move(queue.calls.front());
-      queue.calls.pop_front();
+      call = queue.calls.pop();
     }
     bool done = call->over;
     const StopOfThread stop(&call->over);  // tokenizers end when nobody waits any more
@@ -386,7 +390,7 @@ void Server::prepare_calls(Queue& queue) {
     if (call->gone) leave(*call);
     wake(*call);
     const std::lock_guard held(prepare_mutex_);
-    --preparing_;
+    --queue.preparing;
   }
 }
 
@@ -406,7 +410,7 @@ void Server::for_call(Call& call, const Work& work) noexcept {
 }
 
 // A client that went resets the connection when something comes, which ends the exchange; one that reads on does not.
-// Before an answer in one piece nothing can be sent: it is given up when it takes long (tick).
+// Before the first byte of an answer nothing can be sent: it is given up when it takes long (abort_left).
 void Server::leave(Call& call) noexcept {
   if (call.streams) http_->write(call.id, ": ping\n");
 }
@@ -435,7 +439,7 @@ void Server::advance_calls() {
       const auto due = [&] {
         return answers_end_ || first_woken_ || (cutting_ && !cut) || (stopping_ && !watching_.empty());
       };
-      if (active_.empty() && watching_.empty())
+      if (active_.empty() && watching_.empty() && leaving_.empty())
         answers_changed_.wait(held, due);
       else
         answers_changed_.wait_until(held, next_tick, due);
@@ -471,9 +475,11 @@ void Server::advance_calls() {
   }
   active_.clear();
   watching_.clear();
+  leaving_.clear();
 }
 
 void Server::advance(Call& call) {
+  if (call.gone && !call.over) leaving_.emplace(call.id, call.shared_from_this());  // it may still be prepared
   if (!call.prepared || call.finished) return;
   if (call.over) return finish(call);
   if (call.watches) {
@@ -486,9 +492,19 @@ void Server::advance(Call& call) {
   call.answering->advance();
 }
 
+// The end of the exchange ends what is prepared or computed for it.
+void Server::abort_left() {
+  std::erase_if(leaving_, [&](const auto& one) {
+    const Call& call = *one.second;
+    const bool left = !call.streams && call.is_left();
+    if (left) http_->abort(one.first);
+    return left || call.streams || call.over;
+  });
+}
+
 void Server::tick() {
+  abort_left();
   for (const auto& [id, call] : active_) {
-    if (!call->streams && call->is_left()) http_->abort(id);
     const std::chrono::seconds patience(call->protocol->ping_seconds(options_.limits.ping_seconds));
     if (const auto since = call->answering->silent_since(); since && Clock::now() - *since > patience)
       call->answering->ping();
@@ -514,7 +530,8 @@ void Server::finish(Call& call) {
   const Finished counted{*this};  // whatever there is no memory for
   active_.erase(call.id);
   watching_.erase(call.id);
-  if (const std::unique_ptr<Answering> answering = std::move(call.answering)) {  // which cancels when it goes
+  leaving_.erase(call.id);
+  if (const std::unique_ptr<Underway> answering = std::move(call.answering)) {  // which cancels when it goes
     if (!answering->ended()) answering->account();
   }
   if (!call.whole && call.status != 500) {

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -17,6 +16,7 @@
 #include "serve/access.h"
 #include "serve/answering.h"
 #include "serve/call.h"
+#include "serve/call_queue.h"
 #include "serve/hosted.h"
 #include "serve/http.h"
 #include "serve/listen.h"
@@ -102,7 +102,8 @@ class Server final : HttpHandler, Client {
   // -- threads that prepare
   struct Queue {
     std::condition_variable changed;
-    std::deque<std::shared_ptr<Call>> calls;
+    CallQueue calls;
+    int64_t preparing = 0;  // those that wait, and those that its threads have
   };
   void prepare_calls(Queue& queue);
   // What a body asks for, and of which model.
@@ -111,6 +112,7 @@ class Server final : HttpHandler, Client {
     Ask ask;
     std::vector<Request> requests;
   };
+  static const Refusal kQueueIsFull;
   OrRefusal<Understood> understand(Call& call, bool waits);  // `waits`: in the queue of the model
   bool is_busy(const Hosted& hosted);
   // That the call's body names, with memory of their own.
@@ -126,6 +128,7 @@ class Server final : HttpHandler, Client {
   void advance_calls();
   void advance(Call& call);
   void tick();
+  void abort_left();
   void finish(Call& call);
   struct Finished;  // counts a call as finished when it goes
   std::string line_of(const Call& call) const;
@@ -140,7 +143,7 @@ class Server final : HttpHandler, Client {
   void for_call(Call& call, const Work& work) noexcept;
   Headers headers_of(const Call& call, const char* type) const;
   void respond(Call& call, int status, const Json& body) override;
-  void respond_json(Call& call, int status, std::string_view body);
+  void respond_json(Call& call, int status, std::string_view body) override;
   void respond_text(Call& call, int status, const char* type, std::string_view text, Headers more = {});
   // The answer of a small body, with the names that were ignored.
   void respond_small(Call& call, Json body);
@@ -162,8 +165,7 @@ class Server final : HttpHandler, Client {
   std::map<uint64_t, std::shared_ptr<Call>> calls_;
 
   std::mutex prepare_mutex_;
-  Queue to_prepare_, slow_, long_;
-  int64_t preparing_ = 0;
+  Queue to_prepare_, texts_, long_, pages_;
   bool prepare_ends_ = false;
 
   std::mutex answers_mutex_;
@@ -173,6 +175,7 @@ class Server final : HttpHandler, Client {
   bool answers_end_ = false;
   int64_t unfinished_ = 0;                                       // calls that are not in the log
   std::map<uint64_t, std::shared_ptr<Call>> active_, watching_;  // of the answers' thread; the second: /debug/slots
+  std::map<uint64_t, std::shared_ptr<Call>> leaving_;            // whose clients send no more; of the same thread
   std::string shown_slots_;
 
   std::unique_ptr<Http> http_;  // from start() on, for as long as there are threads

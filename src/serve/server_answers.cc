@@ -11,6 +11,9 @@
 
 namespace situ::serve {
 
+const Refusal Server::kQueueIsFull{Refusal::Kind::kBusy, "", "too many requests wait (--queue)"};
+static const Refusal kNobodyWaits{Refusal::Kind::kStopping, "", "the client is gone"};  // which nobody reads
+
 constexpr int64_t kDraftTokens = 4;  // as many as `situ run --draft` asks for
 
 // Whether a request of this model has to wait, and as many wait as may.
@@ -38,15 +41,17 @@ OrRefusal<Server::Understood> Server::understand(Call& call, bool waits) {
   Understood understood{*std::get<Hosted*>(found), {}, {}};
   Hosted& hosted = understood.hosted;
   call.model = hosted.name;
-  if (waits && is_busy(hosted)) return Refusal{Refusal::Kind::kBusy, "", "too many requests wait (--queue)"};
+  if (waits && is_busy(hosted)) return kQueueIsFull;
   MediaFiles files = files_of(call);
   if (std::optional<Refusal> f = read_files(body, options_.limits, files)) return std::move(*f);
   if (std::optional<Refusal> f = take_texts(call, body, hosted)) return std::move(*f);
+  if (call.over) return kNobodyWaits;
   OrRefusal<Ask> ask = protocol.read(body, *hosted.model, {&files, options_.strict});
   if (Refusal* f = std::get_if<Refusal>(&ask)) return std::move(*f);
   understood.ask = std::move(std::get<Ask>(ask));
   understood.ask.any_length = !waits;
   if (std::optional<Refusal> f = take_media(call, understood.ask)) return std::move(*f);
+  if (call.over) return kNobodyWaits;
   OrRefusal<std::vector<Request>> requests = requests_of(understood.ask);
   if (Refusal* f = std::get_if<Refusal>(&requests)) return std::move(*f);
   understood.requests = std::move(std::get<std::vector<Request>>(requests));
@@ -75,8 +80,9 @@ void Server::answer(Call& call) {
   OrRefusal<std::unique_ptr<Answering>> answering =
       Answering::begin(*this, call, *hosted.model, std::move(ask), std::move(requests));
   if (const Refusal* f = std::get_if<Refusal>(&answering)) return refuse_call(call, *f);
+  Answering& begun = *std::get<std::unique_ptr<Answering>>(answering);
   call.answering = std::move(std::get<std::unique_ptr<Answering>>(answering));
-  call.answering->follow();
+  begun.follow();
 }
 
 void Server::count_tokens(Call& call) {

@@ -4,18 +4,13 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "serve/embeddings.h"
 #include "serve/small_bodies.h"
+#include "text/json_file.h"
 
 namespace situ::serve {
 namespace {
 
 constexpr int64_t kMostNumbers = int64_t{1} << 20;
-
-struct Body {
-  EmbedAsk ask;
-  bool base64 = false;
-};
 
 std::vector<int64_t> ids_of(const Json& list) {
   std::vector<int64_t> ids;
@@ -27,8 +22,8 @@ std::vector<int64_t> ids_of(const Json& list) {
   return ids;
 }
 
-Body read(const Json& body) {
-  Body read;
+EmbeddingsBody read(const Json& body) {
+  EmbeddingsBody read;
   EmbedAsk& inputs = read.ask;
   const auto input = body.find("input");
   if (input == body.end() || input->is_null()) refuse_field("input", "is missing", Refusal::Kind::kMissing);
@@ -95,36 +90,69 @@ Json list_of(const std::vector<float>& row) {
   return list;
 }
 
-Json answer_json(const Embedded& made, bool base64, const std::string& model_name) {
-  Json data = Json::array();
-  for (const std::vector<float>& row : made.rows)
-    data.push_back(
-        {{"object", "embedding"}, {"index", data.size()}, {"embedding", base64 ? Json(base64_of(row)) : list_of(row)}});
+// A part of the answer's list; what is around that.
+Json entry_of(const std::vector<float>& row, size_t index, bool base64) {
+  return {{"object", "embedding"}, {"index", index}, {"embedding", base64 ? Json(base64_of(row)) : list_of(row)}};
+}
+Json frame_of(const Embedded& made, const EmbeddingsBody& body) {
   Json whole = {{"object", "list"},
-                {"data", std::move(data)},
-                {"model", model_name},
+                {"data", Json::array()},
+                {"model", body.model_name},
                 {"usage", {{"prompt_tokens", made.tokens}, {"total_tokens", made.tokens}}}};
   if (!made.cut.empty()) whole["situ"] = {{"cut", made.cut}};
+  body.ignored.tell(whole);
   return whole;
 }
 
 }  // namespace
 
-OrRefusal<Json> answer_embeddings(Model& model, const Json& body, const std::string& model_name, bool strict,
-                                  int64_t* tokens, const std::string& client,
-                                  const std::function<bool()>& stopped) try {
+OrRefusal<EmbeddingsBody> read_embeddings(const Json& body, const std::string& model_name, bool strict) try {
   Ignored ignored;
   if (std::optional<Refusal> wrong = check_fields(*small_body(kEmbeddingsUrl), body, strict, ignored))
     return std::move(*wrong);
-  Body asked = read(body);
-  asked.ask.options.client = client;
-  const OrRefusal<Embedded> made = embed(model, asked.ask, tokens, stopped);
-  if (const Refusal* why = std::get_if<Refusal>(&made)) return *why;
-  Json whole = answer_json(std::get<Embedded>(made), asked.base64, model_name);
-  ignored.tell(whole);
-  return whole;
+  EmbeddingsBody asked = read(body);
+  asked.model_name = model_name;
+  asked.ignored = std::move(ignored);
+  return asked;
 } catch (const Refusal& refusal) {
   return refusal;
+}
+
+EmbeddingsText::EmbeddingsText(Embedded made, const EmbeddingsBody& body)
+    : base64_(body.base64), made_(std::move(made)) {
+  constexpr std::string_view kList = R"("data":[)";
+  const std::string frame = json_text(frame_of(made_, body));
+  const size_t list = frame.find(kList) + kList.size();
+  text_ = frame.substr(0, list);
+  end_ = frame.substr(list);
+}
+
+bool EmbeddingsText::add_rows() {
+  constexpr size_t kNumbersAtOnce = 1 << 15;
+  for (size_t numbers = 0; next_ < made_.rows.size() && numbers < kNumbersAtOnce; ++next_) {
+    numbers += made_.rows[next_].size();
+    text_ += (next_ > 0 ? "," : "") + json_text(entry_of(made_.rows[next_], next_, base64_));
+    made_.rows[next_] = {};
+  }
+  return next_ < made_.rows.size();
+}
+
+OrRefusal<Json> answer_embeddings(Model& model, const Json& body, const std::string& model_name, bool strict,
+                                  int64_t* tokens) {
+  *tokens = 0;
+  OrRefusal<EmbeddingsBody> asked = read_embeddings(body, model_name, strict);
+  if (Refusal* why = std::get_if<Refusal>(&asked)) return std::move(*why);
+  EmbeddingsBody& read = std::get<EmbeddingsBody>(asked);
+  OrRefusal<std::unique_ptr<Embedding>> begun = Embedding::read(model, std::move(read.ask), nullptr);
+  if (Refusal* why = std::get_if<Refusal>(&begun)) return std::move(*why);
+  Embedding& embedding = *std::get<std::unique_ptr<Embedding>>(begun);
+  *tokens = embedding.tokens();
+  for (; !embedding.done(); embedding.wait())
+    if (std::optional<Refusal> why = embedding.go_on()) return std::move(*why);
+  const Embedded made = embedding.take();
+  Json whole = frame_of(made, read);
+  for (size_t i = 0; i < made.rows.size(); ++i) whole["data"].push_back(entry_of(made.rows[i], i, read.base64));
+  return whole;
 }
 
 }  // namespace situ::serve
