@@ -411,7 +411,7 @@ class BodyTest(BatchTest):
             (chat("a", frequency_penalty=-3), "frequency_penalty", "invalid_value"), (chat("a", repetition_penalty=0), "repetition_penalty", "invalid_value"), (chat("a", no_repeat_ngram=-1), "no_repeat_ngram", "invalid_value"),
             (chat("a", response_format={"type": "yaml"}), "response_format.type", "invalid_value"), (chat("a", response_format={"type": "json_schema"}), "response_format.json_schema", "invalid_type"),
             (chat("a", response_format={"type": "json_schema", "json_schema": {"schema": {"type": "no"}}}), "response_format", "invalid_value"),
-            (chat("a", tools=[{"type": "function", "function": {"name": "f"}}], response_format={"type": "json_object"}), "response_format", "invalid_value"), (chat("a", tool_choice="required"), "tool_choice", "invalid_value"),
+            (chat("a", tool_choice="required"), "tool_choice", "invalid_value"),
             (completion("a", suffix="b"), "suffix", "unsupported_parameter"), (completion("a", best_of=2), "best_of", "unsupported_parameter"), (completion([]), "prompt", "invalid_type"), (completion(["a", 1]), "prompt", "invalid_type"),
             (completion(""), "prompt", "invalid_value"), (completion([[]]), "prompt", "invalid_value"), (completion([1, 1000]), "prompt", "invalid_value"), (completion([-1]), "prompt", "invalid_value"),
             ((CHAT, {"messages": user, "prompt_token_ids": [1]}), "prompt_token_ids", "invalid_value"), ((CHAT, {"prompt_token_ids": []}), "prompt_token_ids", "invalid_type"),
