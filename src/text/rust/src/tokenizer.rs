@@ -297,7 +297,13 @@ fn special_places(tokenizer: &Tokenizer, text: &str) -> Vec<usize> {
     let begins_one = |rest: &str| {
         tokenizer.special_sizes.iter().any(|size| rest.get(..*size).is_some_and(|t| tokenizer.special_texts.contains(t)))
     };
-    text.char_indices().filter(|(at, _)| begins_one(&text[*at..])).map(|(at, c)| at + c.len_utf8()).collect()
+    // Few bytes of a text are the first of one.
+    let mut first = [false; 256];
+    tokenizer.special_texts.iter().filter_map(|text| text.bytes().next()).for_each(|byte| first[byte as usize] = true);
+    let bytes = text.as_bytes();
+    let may_begin = |at: usize| first[bytes[at] as usize] && text.is_char_boundary(at) && begins_one(&text[at..]);
+    let behind = |at: usize| at + text[at..].chars().next().map_or(1, char::len_utf8);
+    (0..bytes.len()).filter(|at| may_begin(*at)).map(behind).collect()
 }
 
 #[no_mangle]
