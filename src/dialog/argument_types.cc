@@ -11,14 +11,15 @@ ArgumentTypes::ArgumentTypes(std::span<const Tool> tools, std::string_view name)
   const auto tool = std::find_if(tools.begin(), tools.end(), [&](const Tool& t) { return t.name == name; });
   if (tool == tools.end()) return;
   const nlohmann::ordered_json schema = schema_of(*tool);
-  const auto properties = schema.find("properties");
-  if (properties == schema.end() || !properties->is_object()) return;
-  for (const auto& [key, value] : properties->items()) types_[key] = type_of(value, schema);
+  SchemaParts parts(schema);
+  const SchemaParts::Object object = parts.object(schema);
+  for (const SchemaParts::Property& p : object.properties) listed_[p.name] = parts.value(*p.schema);
+  if (object.others) others_ = parts.value(*object.others);
 }
 
-ArgumentType ArgumentTypes::of(const std::string& key) const {
-  const auto found = types_.find(key);
-  return found == types_.end() ? ArgumentType::kAny : found->second;
+const ValueForm& ArgumentTypes::of(const std::string& key) const {
+  const auto found = listed_.find(key);
+  return found == listed_.end() ? others_ : found->second;
 }
 
 }  // namespace situ

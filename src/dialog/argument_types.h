@@ -1,4 +1,4 @@
-// Which arguments of a tool are texts, by its schema.
+// How the arguments of a tool are written where texts need no quotes, by its schema.
 #pragma once
 
 #include <map>
@@ -6,24 +6,20 @@
 #include <string>
 #include <string_view>
 
+#include "dialog/schema_parts.h"
 #include "dialog/tool.h"
 
 namespace situ {
-
-enum class ArgumentType {
-  kText,   // nothing but a text
-  kOther,  // no text
-  kAny,    // a text, or something else; or the schema does not say
-};
 
 class ArgumentTypes {
  public:
   ArgumentTypes() = default;
   ArgumentTypes(std::span<const Tool> tools, std::string_view name);
-  ArgumentType of(const std::string& key) const;
+  const ValueForm& of(const std::string& key) const;
 
  private:
-  std::map<std::string, ArgumentType> types_;
+  std::map<std::string, ValueForm> listed_;
+  ValueForm others_;
 };
 
 }  // namespace situ

@@ -7,6 +7,9 @@
 #include "dialog/call_bodies.h"
 #include "dialog/lark.h"
 #include "dialog/marks.h"
+#include "dialog/schema_parts.h"
+#include "dialog/schemas.h"
+#include "text/json_file.h"
 
 namespace situ {
 namespace {
@@ -27,7 +30,7 @@ class AnswerGrammar {
       : form_(form), calls_(form.calls), tools_(std::move(tools)), choice_(choice), lark_(special) {}
 
   // `rule`: what an answer without calls must match; "": any text.
-  std::string source(const std::string& rule, bool in_reasoning) {
+  Result<std::string> source(const std::string& rule, bool in_reasoning) {
     const std::string text = rule.empty() ? "" : lark_.rule(rule);
     const bool either = !tools_.empty() && automatic() && !text.empty();
     const std::string answer = calls_.kind == CallForm::Kind::kChannels ? channels(text)
@@ -35,6 +38,7 @@ class AnswerGrammar {
                                : either                                 ? lark_.rule(text + " | " + calls_first())
                                                                         : marked();
     lark_.start(behind_reasoning(answer, in_reasoning));
+    if (!fault_.is_ok()) return fault_;
     return lark_.source();
   }
 
@@ -56,6 +60,7 @@ class AnswerGrammar {
   const std::vector<Tool> tools_;
   const ToolChoice choice_;
   Lark lark_;
+  Status fault_;  // the first
 };
 
 std::string AnswerGrammar::behind_reasoning(const std::string& answer, bool in_reasoning) {
@@ -68,7 +73,14 @@ std::string AnswerGrammar::behind_reasoning(const std::string& answer, bool in_r
 
 std::string AnswerGrammar::any_body() {
   std::string bodies;
-  for (const Tool& tool : tools_) bodies += (bodies.empty() ? "" : " | ") + lark_.rule(call_body(lark_, calls_, tool));
+  for (const Tool& tool : tools_) {
+    const Result<std::string> body = call_body(lark_, calls_, tool);
+    if (body.is_ok())
+      bodies += (bodies.empty() ? "" : " | ") + lark_.rule(*body);
+    else if (fault_.is_ok())
+      fault_ = body.status().with_context("the tool '" + tool.name + "'");
+  }
+  if (bodies.empty()) bodies = "\"\"";
   return lark_.rule(bodies);
 }
 
@@ -162,15 +174,26 @@ Result<std::string> call_grammar(const Form& form, std::span<const Tool> tools, 
                          choice.kind == ToolChoice::Kind::kNamed
                              ? "tool_choice names '" + choice.name + "', which is none of the tools"
                              : "there are no tools to call");
-  for (const Tool& tool : chosen)
+  for (const Tool& tool : chosen) {
     if (!tool.parameters_json.empty() && !nlohmann::json::parse(tool.parameters_json, nullptr, false).is_object())
       return Status::error(Code::kInvalidArgument, "the parameters of the tool '" + tool.name + "' are no JSON schema");
+    if ((SchemaParts::types_of(schema_of(tool)) & kObjects) == 0)
+      return Status::error(Code::kInvalidArgument,
+                           "the parameters of the tool '" + tool.name + "' allow no object, which arguments are");
+  }
   return AnswerGrammar(form, std::move(chosen), choice, special).source(rule, in_reasoning);
 }
 
 std::string grammar_behind_reasoning(const Form& form, const std::string& rule, bool in_reasoning,
                                      const SpecialToken& special) {
-  return AnswerGrammar(form, {}, {}, special).source(rule, in_reasoning);
+  return AnswerGrammar(form, {}, {}, special).source(rule, in_reasoning).value();  // tools alone have faults
+}
+
+std::vector<std::string> schemas_to_check(const Form& form, std::span<const Tool> tools) {
+  std::vector<std::string> schemas;
+  for (const Tool& tool : tools)
+    if (!writes_json(form.calls) && !tool.parameters_json.empty()) schemas.push_back(json_text(schema_of(tool)));
+  return schemas;
 }
 
 }  // namespace situ

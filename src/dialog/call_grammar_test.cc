@@ -319,6 +319,175 @@ TEST(CallGrammar, MarksThatAreSpecialTokens) {
   EXPECT_FALSE(Grammar::compile(tokenizer, GrammarKind::kLark, "start: <[261]>", tokenizer.vocab_size()).is_ok());
 }
 
+// One tool with these parameters.
+Result<std::string> grammar_with(const FolderTokenizer& tokenizer, const std::string& parameters) {
+  const std::vector<Tool> tools = {{"f", "", parameters}};
+  return call_grammar(find_form(tokenizer), tools, {ChoiceKind::kRequired, "", true}, false);
+}
+
+const std::string kTagged = testing::chat_template(testing::kQwenCoderCalls),
+                  kInPython = testing::chat_template(testing::python_calls("<calls>", ", ", "</calls>")),
+                  kInBraces = testing::chat_template(testing::kLiteralCalls);
+
+std::string tagged_call(const std::string& value) {
+  return "<tool_call>\n<function=f>\n<parameter=s>\n" + value + "\n</parameter>\n</function>\n</tool_call>";
+}
+
+// Parts that refer to themselves, each in several ways: the work is that of the schema's size.
+TEST(CallGrammar, SchemasThatReferToThemselves) {
+  std::string many;
+  for (int i = 0; i < 40; ++i)
+    many += (i ? "," : "") + std::string("\"c") + std::to_string(i) + R"(":{"$ref":"#/$defs/N"})";
+  const std::string schemas[] = {
+      R"({"type": "object", "properties": {"s": {"$ref": "#/$defs/V"}}, "$defs": {"V": {"anyOf": [
+          {"$ref": "#/$defs/V"}, {"$ref": "#/$defs/V"}, {"type": "string"}]}}})",
+      R"({"type": "object", "properties": {"s": {"$ref": "#/$defs/N"}}, "$defs": {"N": {"type": "object", "properties": {)" +
+          many + "}}}}"};
+  for (const std::string& chat : {kTagged, kInPython, kInBraces}) {
+    const FolderTokenizer tokenizer = testing::tokenizer_with(chat);
+    for (const std::string& schema : schemas) {
+      const auto lark = grammar_with(tokenizer, schema);
+      ASSERT_TRUE(lark.is_ok()) << lark.status().message();
+      EXPECT_LT(lark->size(), 40'000u);
+    }
+  }
+  const FolderTokenizer tokenizer = testing::tokenizer_with(kInBraces);
+  const std::string call = "<start_function_call>call:f{s:{c1:{c0:{},c2:{}}}}<end_function_call>";
+  const auto lark = grammar_with(tokenizer, schemas[1]);
+  EXPECT_TRUE(taken(tokenizer, *lark, call).whole) << taken(tokenizer, *lark, call).bytes << *lark;
+}
+
+// A value is what the schema allows, or it is not taken; texts stand raw where nothing but the mark restricts them.
+TEST(CallGrammar, ValuesBetweenTags) {
+  const FolderTokenizer tokenizer = testing::tokenizer_with(kTagged);
+  const Form form = find_form(tokenizer);
+  struct Value {
+    std::string schema, written, json;  // json "": not taken
+  };
+  const Value values[] = {
+      {R"({"anyOf": [{"type": "string"}, {"type": "null"}]})", "Oslo \"x\"", R"("Oslo \"x\"")"},
+      {R"({"anyOf": [{"type": "string"}, {"type": "null"}]})", "null", "null"},
+      {R"({"anyOf": [{"type": "string"}, {"type": "null"}]})", "12", R"("12")"},
+      {R"({})", "a b", R"("a b")"},
+      {R"({})", "[1, 2]", "[1,2]"},
+      {R"({"type": ["string", "null"], "enum": ["x", "y", null]})", "x", R"("x")"},
+      {R"({"type": ["string", "null"], "enum": ["x", "y", null]})", "null", "null"},
+      {R"({"type": ["string", "null"], "enum": ["x", "y", null]})", "z", ""},
+      {R"({"anyOf": [{"const": "x"}, {"const": "y"}]})", "abc", ""},
+      {R"({"anyOf": [{"const": "x"}, {"const": "y"}]})", "y", R"("y")"},
+      {R"({"allOf": [{"enum": ["x", "y"]}]})", "abc", ""},
+      {R"({"type": "string", "minLength": 5})", "\"abc\"", ""},
+      {R"({"type": "string", "minLength": 3})", "\"abc\"", R"("abc")"},
+      {R"({"type": "string", "pattern": "^[0-9]+$"})", "abc", ""},
+      {R"({"type": "string", "maxLength": 2})", "\"abc\"", ""},
+      {R"({"type": "string", "format": "date"})", "\"abc\"", ""},
+      {R"({"type": "array", "items": {"type": "string"}})", R"(["a</parameter>", "b"])", R"(["a</parameter>","b"])"},
+      {R"({"$ref": "#/properties/t"})", "12", "12"},
+  };
+  for (const Value& v : values) {
+    const std::string schema =
+        R"({"type": "object", "required": ["s"], "properties": {"s": )" + v.schema + R"(, "t": {"type": "integer"}}})";
+    const auto lark = grammar_with(tokenizer, schema);
+    ASSERT_TRUE(lark.is_ok()) << lark.status().message();
+    const std::string call = tagged_call(v.written);
+    EXPECT_EQ(taken(tokenizer, *lark, call).whole, !v.json.empty()) << v.schema << v.written << *lark;
+    if (v.json.empty()) continue;
+    const std::vector<Tool> tools = {{"f", "", schema}};
+    AnswerReader reader(form, tools, false);
+    std::string json;
+    for (const DialogEvent& event : reader.push(call))
+      if (const auto* piece = std::get_if<ArgumentsPiece>(&event)) json += piece->json;
+    EXPECT_EQ(json, "{\"s\":" + v.json + "}") << v.schema;
+  }
+}
+
+// References, parts and names that are not listed: the same as properties that are.
+TEST(CallGrammar, PropertiesOfOtherParts) {
+  const FolderTokenizer tokenizer = testing::tokenizer_with(kTagged);
+  for (const std::string schema :
+       {R"({"$ref": "#/$defs/A", "$defs": {"A": {"type": "object", "properties": {"s": {"type": "string"}},
+            "required": ["s"]}}})",
+        R"({"allOf": [{"type": "object", "properties": {"s": {"type": "string"}}, "required": ["s"]}]})",
+        R"({"type": "object", "additionalProperties": {"type": "string"}, "required": ["s"]})"}) {
+    const auto lark = grammar_with(tokenizer, schema);
+    ASSERT_TRUE(lark.is_ok()) << lark.status().message();
+    EXPECT_TRUE(taken(tokenizer, *lark, tagged_call("12")).whole) << *lark;
+    EXPECT_FALSE(taken(tokenizer, *lark, "<tool_call>\n<function=f>\n</function>\n</tool_call>").whole) << *lark;
+    AnswerReader reader(find_form(tokenizer), std::vector<Tool>{{"f", "", schema}}, false);
+    std::string json;
+    for (const DialogEvent& event : reader.push(tagged_call("12")))
+      if (const auto* piece = std::get_if<ArgumentsPiece>(&event)) json += piece->json;
+    EXPECT_EQ(json, R"({"s":"12"})") << schema;
+  }
+}
+
+TEST(CallGrammar, SchemasThatAFormCannotWrite) {
+  const std::string top[] = {R"({"type": "object", "anyOf": [{"required": ["a"]}, {"required": ["b"]}]})",
+                             R"({"type": "object", "properties": {"a": {"type": "integer"}}, "minProperties": 1})",
+                             R"({"type": "object", "patternProperties": {"^a": {"type": "integer"}}})",
+                             R"({"type": "object", "not": {"required": ["a"]}})"};
+  const char* words[] = {"anyOf", "minProperties", "patternProperties", "not"};
+  for (const std::string& chat : {kTagged, kInPython}) {
+    const FolderTokenizer tokenizer = testing::tokenizer_with(chat);
+    for (size_t i = 0; i < std::size(top); ++i) {
+      const Status status = grammar_with(tokenizer, top[i]).status();
+      EXPECT_EQ(status.code(), Code::kInvalidArgument) << top[i];
+      EXPECT_NE(status.message().find("'" + std::string(words[i]) + "'"), std::string::npos) << status.message();
+    }
+  }
+  for (const std::string& chat : {kTagged, kInPython, kInBraces, std::string(testing::kPlainTemplate)}) {
+    const FolderTokenizer tokenizer = testing::tokenizer_with(chat);
+    EXPECT_FALSE(grammar_with(tokenizer, R"({"type": "integer"})").is_ok());
+    const std::vector<Tool> tools = {{"f", "", R"({"type": "object", "required": ["a"], "properties": {"a": false}})"}};
+    const std::vector<std::string> schemas = schemas_to_check(find_form(tokenizer), tools);
+    EXPECT_EQ(schemas.empty(), chat == testing::kPlainTemplate);
+    for (const std::string& schema : schemas) EXPECT_FALSE(Grammar::check(GrammarKind::kJsonSchema, schema).is_ok());
+  }
+}
+
+// Names of properties are read, or refused.
+TEST(CallGrammar, NamesOfProperties) {
+  for (const std::string name : {"$filter", "@type", "a b", "x-y", "\xC3\xA9"}) {
+    const std::string schema =
+        Json{{"type", "object"}, {"properties", {{name, {{"type", "string"}}}}}, {"required", {name}}}.dump();
+    const auto python = grammar_with(testing::tokenizer_with(kInPython), schema);
+    EXPECT_EQ(python.is_ok(), name == "x-y" || name == "\xC3\xA9") << name;
+    if (!python.is_ok()) {
+      EXPECT_NE(python.status().message().find("\"" + name + "\""), std::string::npos);
+    }
+    const FolderTokenizer tokenizer = testing::tokenizer_with(kInBraces);
+    const auto braces = grammar_with(tokenizer, schema);
+    ASSERT_TRUE(braces.is_ok()) << name;
+    const std::string call = name == "a b" ? R"({"a b": "v"})" : "{" + name + ":<escape>v<escape>}";
+    const std::string answer = "<start_function_call>call:f" + call + "<end_function_call>";
+    EXPECT_TRUE(taken(tokenizer, *braces, answer).whole) << answer << *braces;
+    AnswerReader reader(find_form(tokenizer), std::vector<Tool>{{"f", "", schema}}, false);
+    std::string json;
+    for (const DialogEvent& event : reader.push(answer))
+      if (const auto* piece = std::get_if<ArgumentsPiece>(&event)) json += piece->json;
+    EXPECT_EQ(Json::parse(json, nullptr, false), (Json{{name, "v"}})) << json;
+  }
+}
+
+// A tool whose schema lists no properties takes any.
+TEST(CallGrammar, ArgumentsThatAreNotListed) {
+  const FolderTokenizer tokenizer = testing::tokenizer_with(kInPython);
+  for (const std::string schema : {"", R"({"type": "object"})"}) {
+    const auto lark = grammar_with(tokenizer, schema);
+    ASSERT_TRUE(lark.is_ok());
+    EXPECT_TRUE(taken(tokenizer, *lark, R"(<calls>f(a="x", b=1)</calls>)").whole) << *lark;
+    EXPECT_TRUE(taken(tokenizer, *lark, "<calls>f()</calls>").whole) << *lark;
+  }
+}
+
+TEST(CallGrammar, NamesOfTools) {
+  for (const char* name : {"get weather", "a:b", "mcp/x", "x$y", "w\xC3\xA9ther", ""})
+    EXPECT_TRUE(fault_of_tool_name(name)) << name;
+  EXPECT_FALSE(fault_of_tool_name("get_weather-2.0"));
+  EXPECT_FALSE(fault_of_tool_name(std::string(128, 'a')));
+  EXPECT_TRUE(fault_of_tool_name(std::string(129, 'a')));
+}
+
 TEST(CallGrammar, Errors) {
   Form form;
   EXPECT_EQ(call_grammar(form, kTools, {ChoiceKind::kNamed, "rain", true}, false).status().message(),

@@ -1,7 +1,9 @@
 #include "dialog/call_reader.h"
 
 #include <algorithm>
-#include <cctype>
+
+#include "dialog/literal_scanner.h"
+#include "dialog/marks.h"
 
 namespace situ {
 
@@ -9,9 +11,18 @@ bool has_tool(std::span<const Tool> tools, std::string_view name) {
   return std::any_of(tools.begin(), tools.end(), [&](const Tool& tool) { return tool.name == name; });
 }
 
+bool bare_key_reads(std::string_view key, bool python) {
+  return !key.empty() && std::all_of(key.begin(), key.end(), [&](char c) { return stands_in_bare_key(c, python); });
+}
+
+bool tagged_key_reads(const CallForm& form, std::string_view key) {
+  const std::string mark(trimmed(form.key_close));
+  return !key.empty() && key.size() <= kMostKey && trimmed(key) == key &&
+         (std::string(key) + mark).find(mark) == key.size();
+}
+
 size_t name_size(std::string_view text) {
-  const auto stands = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.'; };
-  return static_cast<size_t>(std::find_if_not(text.begin(), text.end(), stands) - text.begin());
+  return static_cast<size_t>(std::find_if_not(text.begin(), text.end(), stands_in_tool_name) - text.begin());
 }
 
 std::unique_ptr<CallReader> CallReader::make(const CallForm& form, std::span<const Tool> tools) {

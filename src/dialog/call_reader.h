@@ -13,6 +13,8 @@
 
 namespace situ {
 
+constexpr size_t kMostKey = 256;  // bytes of the key of an argument
+
 // A text that still comes in: what was not read of it, and whether more can come.
 struct Rest {
   std::string_view text;
@@ -53,8 +55,14 @@ std::unique_ptr<CallReader> named_call_reader(const CallForm& form, std::span<co
 // A name, then tags for each argument.
 std::unique_ptr<CallReader> tagged_call_reader(const CallForm& form, std::span<const Tool> tools);
 
+// Whether readers see this key of an argument where it stands without quotes: in a call of Python, in braces of a
+// model's own.
+bool bare_key_reads(std::string_view key, bool python);
+// The same between the tags of a form.
+bool tagged_key_reads(const CallForm& form, std::string_view key);
+
 bool has_tool(std::span<const Tool> tools, std::string_view name);
-// How many bytes at the beginning can stand in a name.
+// How many bytes at the beginning can stand in a name of a tool.
 size_t name_size(std::string_view text);
 
 }  // namespace situ

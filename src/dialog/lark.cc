@@ -93,6 +93,12 @@ std::string Lark::rule(const std::string& body) {
   return found->second;
 }
 
+std::string Lark::name() {
+  const std::string name = "r" + std::to_string(names_.size());
+  names_["\n" + name] = name;  // no body begins so
+  return name;
+}
+
 std::string Lark::lexeme(const std::string& body, const std::string& attributes) {
   const auto [found, added] =
       names_.try_emplace(attributes + body, (attributes.empty() ? "T" : "r") + std::to_string(names_.size()));

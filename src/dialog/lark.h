@@ -30,6 +30,10 @@ class Lark {
   // Adds "name: body", and returns the name of a rule with this body.
   std::string rule(const std::string& body);
   std::string lexeme(const std::string& body, const std::string& attributes = "");
+  // The name of a rule whose body comes later: one that is a part of itself.
+  std::string name();
+  void define(const std::string& name, const std::string& body) { rules_ += name + ": " + body + "\n"; }
+  size_t size() const { return rules_.size(); }  // bytes
   void start(const std::string& body) { start_ = body; }
   std::string source() const { return "start: " + start_ + "\n" + rules_; }
 

@@ -30,6 +30,12 @@ void put_escape(unsigned code, std::string& out) {
 
 }  // namespace
 
+bool stands_in_bare_key(char c, bool python) {
+  const auto byte = static_cast<unsigned char>(c);
+  if (python) return is_word(c) || byte >= 0x80;
+  return byte > 0x20 && byte != 0x7F && std::string_view(":,{}[]()\"'\\").find(c) == std::string_view::npos;
+}
+
 void LiteralScanner::put_char(char byte, std::string& out) {
   const unsigned char c = static_cast<unsigned char>(byte);
   if (byte == '"' || byte == '\\') {
@@ -186,7 +192,7 @@ LiteralScanner::State LiteralScanner::key(char byte, std::string& out) {
     return State::kMore;
   }
   const bool bare = rules_.bare_keys || (nests_.back() == ')' && rules_.python);
-  if (!bare || !is_word(byte)) return State::kFault;
+  if (!bare || !stands_in_bare_key(byte, !rules_.bare_keys)) return State::kFault;
   out += '"', out += byte;
   want_ = Want::kBareKey;
   return State::kMore;
@@ -205,7 +211,7 @@ LiteralScanner::State LiteralScanner::feed(char byte, std::string& out) {
     case Want::kWord:
       return word(byte, out);
     case Want::kBareKey:
-      if (is_word(byte)) {
+      if (stands_in_bare_key(byte, !rules_.bare_keys)) {
         out += byte;
         return State::kMore;
       }
@@ -242,5 +248,18 @@ LiteralScanner::State LiteralScanner::feed(char byte, std::string& out) {
 }
 
 bool LiteralScanner::finish(std::string& out) { return want_ == Want::kWord && nests_.empty() && end_word(out); }
+
+std::string json_of_literal(std::string_view text) {
+  LiteralScanner scanner(LiteralRules{true});
+  std::string json;
+  LiteralScanner::State state = LiteralScanner::State::kMore;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (state != LiteralScanner::State::kMore) return "";
+    state = scanner.feed(text[i], json);
+  }
+  const bool whole = state == LiteralScanner::State::kDone ||
+                     (state == LiteralScanner::State::kMore && !text.empty() && scanner.finish(json));
+  return whole ? json : "";
+}
 
 }  // namespace situ

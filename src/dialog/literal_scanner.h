@@ -13,6 +13,9 @@ struct LiteralRules {
   std::string_view quote = {};  // a mark around texts, in which nothing is escaped; must outlive the scanner
 };
 
+// A byte of a key without quotes: of Python's call, or of braces of a model's own.
+bool stands_in_bare_key(char c, bool python);
+
 // What stands between round brackets is the arguments of a call, (key=1) -> {"key":1}, or, inside of another value, a
 // list.
 class LiteralScanner {
@@ -74,5 +77,8 @@ class LiteralScanner {
   unsigned code_ = 0;
   unsigned high_ = 0;  // the first half of a character that two escapes name
 };
+
+// The JSON that a whole text is, in the spelling of Python or of JSON; "": it is none.
+std::string json_of_literal(std::string_view text);
 
 }  // namespace situ

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <initializer_list>
 #include <iterator>
-#include <optional>
 #include <string>
 #include <string_view>
+
+#include "text/json_file.h"
 
 namespace situ {
 namespace {
@@ -37,34 +38,20 @@ void strip(Json& schema, bool names) {
   }
 }
 
-ArgumentType common_type(ArgumentType a, ArgumentType b) { return a == b ? a : ArgumentType::kAny; }
-
-ArgumentType type_below(const Json& part, const Json& root, int depth) {
-  const Json& schema = followed(part, root);
-  if (!schema.is_object() || depth > 16) return ArgumentType::kAny;
-  const auto of_values = [](const Json& values) {
-    std::optional<ArgumentType> type;
-    for (const Json& value : values) {
-      const ArgumentType one = value.is_string() ? ArgumentType::kText : ArgumentType::kOther;
-      type = type ? common_type(*type, one) : one;
+// Whether it has references, and whether all lead to definitions of the whole.
+struct References {
+  bool any = false, to_definitions = true;
+};
+void find_references(const Json& part, References& found) {
+  if (!part.is_structured()) return;
+  for (const auto& [key, value] : part.items()) {
+    if (part.is_object() && key == "$ref" && value.is_string()) {
+      const std::string& to = value.get_ref<const std::string&>();
+      found.any = true;
+      found.to_definitions = found.to_definitions && (to.starts_with("#/$defs/") || to.starts_with("#/definitions/"));
     }
-    return type.value_or(ArgumentType::kAny);
-  };
-  if (const auto type = schema.find("type"); type != schema.end()) {
-    Json types = Json::array();
-    for (const Json& name : type->is_array() ? *type : Json::array({*type}))
-      types.push_back(name == "string" ? Json("") : Json(0));
-    return of_values(types);
+    find_references(value, found);
   }
-  if (const auto values = schema.find("enum"); values != schema.end()) return of_values(*values);
-  if (const auto value = schema.find("const"); value != schema.end()) return of_values(Json::array({*value}));
-  for (const char* word : {"anyOf", "oneOf"})
-    if (const auto parts = schema.find(word); parts != schema.end() && parts->is_array() && !parts->empty()) {
-      ArgumentType type = type_below((*parts)[0], root, depth + 1);
-      for (const Json& other : *parts) type = common_type(type, type_below(other, root, depth + 1));
-      return type;
-    }
-  return ArgumentType::kAny;
 }
 
 }  // namespace
@@ -77,20 +64,36 @@ Json schema_of(const Tool& tool) {
   return schema;
 }
 
-const Json& followed(const Json& schema, const Json& root) {
-  const Json* at = &schema;
-  for (int steps = 0; steps < 16 && at->is_object() && at->contains("$ref") && (*at)["$ref"].is_string(); ++steps) {
-    const std::string ref = (*at)["$ref"].get<std::string>();
-    if (!ref.starts_with('#')) break;
-    try {
-      at = &root.at(Json::json_pointer(ref.substr(1)));
-    } catch (const Json::exception&) {
-      break;
-    }
+void move_references(Json& part, const std::string& to) {
+  if (!part.is_structured()) return;
+  for (auto& [key, value] : part.items()) {
+    const bool reference = part.is_object() && key == "$ref" && value.is_string();
+    if (reference && value.get_ref<const std::string&>().starts_with('#'))
+      value = to + value.get_ref<const std::string&>().substr(1);
+    else
+      move_references(value, to);
   }
-  return *at;
 }
 
-ArgumentType type_of(const Json& schema, const Json& root) { return type_below(schema, root, 0); }
+std::string json_rule(const Json& part, const Json& root) {
+  References found;
+  if (&part != &root) find_references(part, found);
+  if (!found.any) return "%json " + json_text(part);
+  for (const char* definitions : {"$defs", "definitions"}) {
+    References of_definitions;
+    if (root.contains(definitions)) find_references(root[definitions], of_definitions);
+    found.to_definitions = found.to_definitions && of_definitions.to_definitions;
+  }
+  Json schema = part;
+  if (found.to_definitions) {
+    for (const char* definitions : {"$defs", "definitions"})
+      if (root.contains(definitions)) schema[definitions] = root[definitions];
+  } else {
+    Json whole = root;
+    for (Json* one : {&schema, &whole}) move_references(*one, "#/$defs/whole");
+    schema["$defs"] = {{"whole", std::move(whole)}};
+  }
+  return "%json " + json_text(schema);
+}
 
 }  // namespace situ

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
 
-#include "dialog/argument_types.h"
 #include "dialog/tool.h"
 
 namespace situ {
@@ -11,9 +11,10 @@ namespace situ {
 // {"type": "object"} where the tool has none, without words that allow nothing more or less (descriptions, titles).
 nlohmann::ordered_json schema_of(const Tool& tool);
 
-// What a part of a schema allows; `root`: where references look.
-ArgumentType type_of(const nlohmann::ordered_json& schema, const nlohmann::ordered_json& root);
-// The part that references lead to, as far as they stay in the schema; else the same part.
-const nlohmann::ordered_json& followed(const nlohmann::ordered_json& schema, const nlohmann::ordered_json& root);
+// Its references, of which "#" is the whole, as they read where it stands at `to` in another: "#/properties/x".
+void move_references(nlohmann::ordered_json& schema, const std::string& to);
+
+// "%json ...", a part of a Lark grammar: JSON that a part of the schema `root` allows.
+std::string json_rule(const nlohmann::ordered_json& part, const nlohmann::ordered_json& root);
 
 }  // namespace situ

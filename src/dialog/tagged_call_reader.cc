@@ -10,8 +10,6 @@
 namespace situ {
 namespace {
 
-constexpr size_t kMostKey = 256;
-
 std::string json_string(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -45,6 +43,7 @@ class TaggedCallReader : public CallReader {
   State read_key(Rest rest, size_t& used, EventsOut& out);
   State read_value(Rest rest, size_t& used, EventsOut& out);
   void end_value(EventsOut& out);
+  State scan(Rest rest, size_t& used);
   void put_text(std::string_view text, EventsOut& out);
 
   const CallForm& form_;
@@ -52,9 +51,11 @@ class TaggedCallReader : public CallReader {
   Want want_ = Want::kName;
   std::string name_, value_;
   ArgumentTypes types_;
-  ArgumentType type_ = ArgumentType::kAny;
+  ValueForm value_form_;
+  LiteralScanner scanner_{LiteralRules{true}};
   bool first_ = true;         // no argument yet
   bool value_begun_ = false;  // the line's end before a value was looked for
+  bool scans_ = false;        // a value of JSON still comes: no mark in it ends it
 };
 
 TaggedCallReader::State TaggedCallReader::read_name(Rest rest, size_t& used, EventsOut& out) {
@@ -112,7 +113,8 @@ TaggedCallReader::State TaggedCallReader::read_key(Rest rest, size_t& used, Even
     if (match.kind != MarkMatch::Kind::kWhole) continue;
     const std::string key(trimmed(rest.text.substr(0, at)));
     out.arguments((first_ ? "" : ",") + json_string(key) + ":");
-    type_ = types_.of(key);
+    value_form_ = types_.of(key);
+    scans_ = value_form_.kind == ValueForm::Kind::kJson, scanner_ = LiteralScanner(LiteralRules{true});
     first_ = false, value_begun_ = false, want_ = Want::kValue;
     value_.clear();
     used += at + match.size;
@@ -122,7 +124,7 @@ TaggedCallReader::State TaggedCallReader::read_key(Rest rest, size_t& used, Even
 }
 
 void TaggedCallReader::put_text(std::string_view text, EventsOut& out) {
-  if (type_ != ArgumentType::kText) {
+  if (value_form_.kind != ValueForm::Kind::kText) {
     value_ += text;
     return;
   }
@@ -131,19 +133,25 @@ void TaggedCallReader::put_text(std::string_view text, EventsOut& out) {
   out.arguments(json);
 }
 
+// Of JSON anything, of what may be a text too only what the schema allows.
 void TaggedCallReader::end_value(EventsOut& out) {
-  if (type_ == ArgumentType::kText) return out.arguments("\"");
-  LiteralScanner scanner(LiteralRules{true});
+  if (value_form_.kind == ValueForm::Kind::kText) return out.arguments("\"");
+  const std::string json = json_of_literal(trimmed(value_));
+  const bool means_json =
+      value_form_.kind == ValueForm::Kind::kJson || ((value_form_.types | kStrings) & type_of_json(json)) != kNoType;
+  out.arguments(!json.empty() && means_json ? json : json_string(value_));
+}
+
+// What of the text is JSON up to its end: a mark in a text of JSON ends nothing.
+TaggedCallReader::State TaggedCallReader::scan(Rest rest, size_t& used) {
   std::string json;
-  LiteralScanner::State state = LiteralScanner::State::kMore;
-  const std::string_view value = trimmed(value_);
-  for (size_t i = 0; i < value.size() && state == LiteralScanner::State::kMore; ++i) {
-    state = scanner.feed(value[i], json);
-    if (state != LiteralScanner::State::kMore && i + 1 < value.size()) state = LiteralScanner::State::kFault;
+  for (const char byte : rest.text) {
+    const LiteralScanner::State state = scanner_.feed(byte, json);
+    scans_ = state == LiteralScanner::State::kMore;
+    if (scans_ || state == LiteralScanner::State::kDone) value_ += byte, ++used;
+    if (!scans_) return State::kGoesOn;
   }
-  const bool whole = state == LiteralScanner::State::kDone ||
-                     (state == LiteralScanner::State::kMore && !value.empty() && scanner.finish(json));
-  out.arguments(whole ? json : json_string(value_));
+  return State::kMore;
 }
 
 // Everything up to value_close, without the line's ends that the template puts around a value.
@@ -151,10 +159,11 @@ TaggedCallReader::State TaggedCallReader::read_value(Rest rest, size_t& used, Ev
   if (!value_begun_) {
     if (rest.text.empty() && !rest.last) return State::kMore;
     value_begun_ = true;
-    if (type_ == ArgumentType::kText) out.arguments("\"");
+    if (value_form_.kind == ValueForm::Kind::kText) out.arguments("\"");
     if (form_.key_close.ends_with('\n') && rest.text.starts_with('\n')) ++used;
     return State::kGoesOn;
   }
+  if (scans_) return scan(rest, used);
   const std::string_view mark = trimmed(form_.value_close);
   const bool line = form_.value_close.starts_with('\n');
   for (size_t at = 0; at < rest.text.size(); ++at) {

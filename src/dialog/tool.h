@@ -1,7 +1,9 @@
 // The tools that an answer may call, and whether it must.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace situ {
 
@@ -9,6 +11,20 @@ struct Tool {
   std::string name, description;
   std::string parameters_json = {};  // the JSON schema of its arguments, an object; "": it has none
 };
+
+constexpr size_t kLongestToolName = 128;  // bytes
+
+inline bool stands_in_tool_name(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+}
+// What a name of a tool should be that this one is not: the name begins a call, and ends before the arguments.
+inline std::optional<std::string> fault_of_tool_name(std::string_view name) {
+  if (name.empty() || name.size() > kLongestToolName)
+    return "should have 1 to " + std::to_string(kLongestToolName) + " bytes";
+  for (const char c : name)
+    if (!stands_in_tool_name(c)) return "should have letters A to Z, a to z, digits, '_', '-' and '.' alone";
+  return std::nullopt;
+}
 
 struct ToolChoice {
   // kAuto: texts, or calls. kRequired: one call at least. kNamed: one call of `name`. kNone: tools are not shown.

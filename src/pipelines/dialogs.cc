@@ -60,7 +60,9 @@ Result<Tool> tool_of(const OrderedJson& given, const std::string& where) {
   if (given.value("type", OrderedJson("function")) != "function") return wrong(".type", "function");
   const OrderedJson name = function.value("name", OrderedJson()), text = function.value("description", OrderedJson()),
                     schema = function.value("parameters", OrderedJson());
-  if (!name.is_string() || name.get_ref<const std::string&>().empty()) return wrong(in + ".name", "a string");
+  if (!name.is_string()) return wrong(in + ".name", "a string");
+  if (const auto fault = fault_of_tool_name(name.get_ref<const std::string&>()); fault)
+    return Status::error(Code::kInvalidArgument, where + in + ".name " + *fault);
   if (!text.is_null() && !text.is_string()) return wrong(in + ".description", "a string");
   if (!schema.is_null() && !schema.is_object()) return wrong(in + ".parameters", "a JSON schema of an object");
   return Tool{name.get<std::string>(), text.is_string() ? text.get<std::string>() : "",
@@ -159,6 +161,7 @@ Status set_grammar(Dialog* dialog, const GenerateOptions& options, const FolderT
   const auto [rule, option] = rule_of(options);
   if (!dialog->tools.empty()) {
     dialog->grammar.option = "tools";
+    dialog->grammar.schemas = schemas_to_check(form, dialog->tools);
     dialog->calls_first = dialog->choice.kind == ToolChoice::Kind::kAuto && !rule.empty();
     return assign(&dialog->grammar.source,
                   call_grammar(form, dialog->tools, dialog->choice, dialog->in_reasoning, special, rule));

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "situ/generate.h"
 #include "text/grammar.h"
@@ -18,6 +19,7 @@ class GrammarCache {
   // theirs, and the option that errors name. Errors name the option and what is wrong.
   struct OfAnswer {
     std::string source, option;
+    std::vector<std::string> schemas = {};  // JSON schemas that must be good ones too
   };
   Result<std::optional<Grammar>> get(const GenerateOptions& options, const OfAnswer& answer,
                                      const FolderTokenizer* tokenizer, int64_t vocabulary);

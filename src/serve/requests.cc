@@ -178,7 +178,10 @@ static Refusal refusal_of_tools(const Ask& ask, std::string message) {
   for (size_t i = 0; i < ask.dialog.tools.size() && ask.dialog.form; ++i) {
     const Result<std::string> alone = call_grammar(ask.dialog.form->form, std::span(&ask.dialog.tools[i], 1),
                                                    {ToolChoice::Kind::kRequired}, ask.dialog.in_reasoning);
-    const Status why = alone.is_ok() ? Grammar::check(GrammarKind::kAnswer, *alone) : alone.status();
+    Status why = alone.is_ok() ? Status::ok() : alone.status();
+    for (const std::string& schema : schemas_to_check(ask.dialog.form->form, std::span(&ask.dialog.tools[i], 1)))
+      if (why.is_ok()) why = Grammar::check(GrammarKind::kJsonSchema, schema);
+    if (why.is_ok()) why = Grammar::check(GrammarKind::kAnswer, *alone);
     if (!why.is_ok())
       return {Kind::kInvalid, ask.fields_of_tools[i],
               ask.fields_of_tools[i] + ": " + without_paths(*ask.by, why.message())};

@@ -6,16 +6,14 @@
 
 namespace situ::serve {
 
-constexpr size_t kLongestName = 128;  // bytes
-
 void read_tool(BodyReader& r, const std::string& where, const Json& tool, const char* parameters) {
   if (!tool.is_object()) return r.refuse_type(where, tool, "an object");
   r.ignore_others(tool, where, {"type", "name", "description", "strict", "cache_control", parameters});
   const std::optional<std::string> name = r.string(where + ".name", tool.value("name", Json()));
   const Json text = tool.value("description", Json()), schema = tool.value(parameters, Json());
   if (!name) return;
-  if (name->empty() || name->size() > kLongestName)
-    return r.refuse(where + ".name", where + ".name should have 1 to " + std::to_string(kLongestName) + " bytes");
+  if (const std::optional<std::string> fault = fault_of_tool_name(*name); fault)
+    return r.refuse(where + ".name", where + ".name " + *fault);
   if (!text.is_null() && !text.is_string()) return r.refuse_type(where + ".description", text, "a string");
   if (!schema.is_null() && !schema.is_object())
     return r.refuse_type(where + "." + parameters, schema, "a JSON schema of an object");
