@@ -5,6 +5,7 @@
 #include "pipelines/llm.h"
 #include "serve/media_bytes.h"
 #include "serve/server.h"
+#include "serve/small_bodies.h"
 #include "text/tokenizer.h"
 
 namespace situ::serve {
@@ -50,7 +51,8 @@ std::optional<Refusal> Server::take_texts(Call& call, const Json& body, const Ho
   const FolderTokenizer* const tokenizer = served.tokenizer;
   int64_t memory = kTokenising * bytes;
   // A prompt that is longer than the context is refused before it becomes tokens, where its bytes tell.
-  if (call.route->flags & RouteEntry::kPrompts && tokenizer && tokenizer->longest_token() > 0 && !served.has_encoder()) {
+  if (call.route->flags & RouteEntry::kPrompts && tokenizer && tokenizer->longest_token() > 0 &&
+      !served.has_encoder()) {
     int64_t spelled = 0;
     for_texts(body, [&](const std::string& text) { spelled += tokenizer->spelled_bytes(text); });
     const int64_t most = served.context_length * tokenizer->longest_token();
