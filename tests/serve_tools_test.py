@@ -190,7 +190,8 @@ class ToolsTest(CliTest):
                 ("special", THINKING, {"1": ["<think>", "\nhm\n", "</think>", "\n\nSo.\n", "<tool_call>", f"\n{call}\n", "</tool_call>"]}, SPECIAL),
                 ("channels", CHANNELS + LAST, {"1": ["<|channel|>analysis<|message|>A river.<|end|><|start|>assistant<|channel|>final<|message|>", "The Nile."],
                                                "2": ["<|channel|>analysis<|message|>Ask.<|end|><|start|>assistant to=functions.weather<|channel|>commentary json<|message|>", arguments]}, []),
-                ("bare", BARE + LAST, {"1": ["It is cold."], "2": [json.dumps({"name": "weather", "parameters": {"city": "Oslo", "days": 3}})]}, [])):
+                ("bare", BARE + LAST, {"1": ["It is cold."], "2": [json.dumps({"name": "weather", "parameters": {"city": "Oslo", "days": 3}})],
+                                       "3": ['{"name": "weather"', ', "temp": 5}'], "4": ['{"a"', ': 1}']}, [])):
             folder, cls.pieces[name] = forced_models.write(cls.folder / name, chat_template, answers, special)
             models.append(folder)
         cls.server = Server(*models, "--port", 0)
@@ -286,6 +287,64 @@ class ToolsTest(CliTest):
                     self.compare(name, [{"role": "user", "content": f"? {last}"}], most, most == len(self.pieces[name][last]))
         for name in ("channels", "bare"):
             self.assertEqual(self.calls_of(self.chat(name, "? 2", tool_choice="required")["choices"][0]["message"]), calls)
+
+    # -- what ends an answer
+
+    def ends(self, model, last, **body):
+        """The answer whole and in pieces, which say the same."""
+        choice = self.chat(model, f"? {last}", **body)["choices"][0]
+        message, reason = joined_chat(self.chat(model, f"? {last}", stream=True, **body))
+        own = choice["message"]
+        self.assertEqual((message["content"], message["reasoning_content"], reason), (own["content"] or "", own.get("reasoning_content", ""), choice["finish_reason"]))
+        calls = self.calls_of(own)
+        self.assertEqual([(c["name"], json.loads(c["arguments"])) for c in message["tool_calls"][:len(calls)]], calls)
+        return own["content"], calls, reason
+
+    def test_a_stop_string_inside_a_call_cuts_it(self):
+        for name in ("hermes", "coder"):
+            for stop, calls in (("Oslo", []), ("weather", []), ("Rome", CALLS["2"])):
+                with self.subTest(name=name, stop=stop):
+                    self.assertEqual(self.ends(name, "3", stop=[stop]), (None, calls, "length"))
+                    answer = self.ask("/v1/messages", model=name, max_tokens=500, messages=[{"role": "user", "content": "? 3"}], tools=MESSAGE_TOOLS, stop_sequences=[stop])
+                    self.assertEqual([(b["name"], b["input"]) for b in answer["content"]], calls)
+            self.assertEqual(self.ends(name, "2", stop=["look"]), ("Let me ", [], "stop"))
+
+    def test_a_stop_string_that_is_a_mark_of_the_model(self):
+        for stop, expected in (("</tool_call>", ("So.", CALLS["2"], "tool_calls")), ("<tool_call>", ("So.", [], "stop")), ("</think>", (None, [], "stop"))):
+            with self.subTest(stop=stop):
+                self.assertEqual(self.ends("special", "1", stop=[stop]), expected)
+                ids = self.server.ask("POST", "/tokenize", {"model": "special", "content": stop})[1]["tokens"]
+                self.assertEqual(self.ends("special", "1", stop_token_ids=ids), expected)
+
+    def test_json_where_calls_have_no_mark(self):
+        schema = {"type": "object", "properties": {"name": {"type": "string"}, "temp": {"type": "integer"}}, "required": ["name"], "additionalProperties": False}
+        of_schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+        for more in ({"response_format": of_schema}, {"response_format": {"type": "json_object"}}):
+            self.assertEqual(self.ends("bare", "3", **more), ('{"name": "weather", "temp": 5}', [], "stop"))
+        self.assertEqual(self.ends("bare", "2", response_format=of_schema), (None, CALLS["2"], "tool_calls"))
+        self.assertEqual(self.ends("bare", "4"), ('{"a": 1}', [], "stop"))
+
+    def test_deep_arguments_of_a_history(self):
+        deep = '{"a":' + "[" * 70000 + "]" * 70000 + "}"
+        call = {"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": {"name": "now", "arguments": deep}}]}
+        for path in ("/v1/chat/completions", "/apply-template"):
+            answer, got = self.server.ask("POST", path, {"model": "hermes", "max_tokens": 1, "messages": [{"role": "user", "content": "a"}, call]})
+            self.assertEqual((answer.status, "nested 70001 deep" in got["error"]["message"]), (400, True), got)
+
+    def test_a_last_message_with_a_call_has_no_more(self):
+        turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "So", "tool_calls": [{"id": "a", "type": "function", "function": {"name": "now", "arguments": "{}"}}]}]
+        answer, got = self.server.ask("POST", "/v1/chat/completions", {"model": "hermes", "messages": turns, "continue_final_message": True})
+        self.assertEqual(answer.status, 400, got)
+        blocks = [turns[0], {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "now", "input": {}}]}]
+        answer, got = self.server.ask("POST", "/v1/messages", {"model": "hermes", "max_tokens": 5, "messages": blocks})
+        self.assertEqual((answer.status, got["error"]["type"]), (400, "invalid_request_error"), got)
+
+    def test_an_answer_with_several_calls_is_a_history(self):
+        """Also where the template takes one call of an answer."""
+        made = [{"id": f"call_{i}", "type": "function", "function": {"name": n, "arguments": json.dumps(a)}} for i, (n, a) in enumerate(CALLS["3"])]
+        turns = [{"role": "user", "content": "Both?"}, {"role": "assistant", "content": None, "tool_calls": made}, *({"role": "tool", "tool_call_id": c["id"], "content": "It is 4"} for c in made), {"role": "user", "content": "? 1"}]
+        text = self.prompt("bare", turns, tools=CHAT_TOOLS)
+        self.assertEqual([text.count(part) for part in ("Oslo", "Rome", "It is 4")], [1, 1, 2], text)
 
     def test_a_batch(self):
         asked = {"messages": [{"role": "user", "content": "? 3"}], "tools": CHAT_TOOLS, "temperature": 0}

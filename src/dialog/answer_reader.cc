@@ -27,6 +27,7 @@ std::vector<DialogEvent> AnswerReader::finish(bool cut) {
 
 size_t AnswerReader::calls() const { return spelling_->out.calls(); }
 bool AnswerReader::in_call() const { return spelling_->in_call(); }
+bool AnswerReader::cuts_call() const { return spelling_->cuts_call(); }
 bool AnswerReader::in_reasoning() const { return spelling_->in_reasoning(); }
 
 }  // namespace situ

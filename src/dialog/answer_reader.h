@@ -34,6 +34,8 @@ class AnswerReader {
   // The answer is inside a call; after finish(): it ended there, or a call was broken.
   bool in_call() const;
   bool in_reasoning() const;
+  // An end here would cut a call, or the marks that begin one, be it the model's own or a stop string: finish(true).
+  bool cuts_call() const;
 
   class Spelling;  // reads one kind of answer
 

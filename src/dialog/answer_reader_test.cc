@@ -377,6 +377,47 @@ TEST_P(AnswersOfForms, ReadAsTheyWereRenderedHoweverTheyAreCut) {
 INSTANTIATE_TEST_SUITE_P(Forms, AnswersOfForms, ::testing::ValuesIn(kKinds),
                          [](const auto& info) { return info.param.what; });
 
+// A stop string, or an end, behind the mark of a call cuts the call.
+TEST(AnswerReader, WhatCutsACall) {
+  const std::vector<Tool> tools = weather_tools();
+  const std::string call = "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>";
+  const std::string answer = "Go.\n" + call + "\n" + call + "\n";
+  const size_t first = answer.find('>') + 1, first_end = answer.find("}}") + 2,
+               second = answer.find("<tool_call>", first) + 11, second_end = answer.rfind("}}") + 2;
+  for (size_t size = 0; size <= answer.size(); ++size) {
+    AnswerReader reader(documented(), tools, false);
+    reader.push(answer.substr(0, size));
+    const bool inside = (size > first && size < first_end) || (size > second && size < second_end);
+    if (size != first && size != second) EXPECT_EQ(reader.cuts_call(), inside) << answer.substr(0, size);
+  }
+  Form channels;
+  channels.calls.kind = CallForm::Kind::kChannels;
+  AnswerReader header(channels, tools, false);
+  header.push("<|channel|>commentary to=functions.no");
+  EXPECT_TRUE(header.cuts_call());
+}
+
+// Where another text may stand in the place of a call without marks, an object is a call at its end.
+TEST(AnswerReader, AnObjectIsACallIfAToolTakesIt) {
+  const Form form = find_form(testing::tokenizer_with(testing::kLlama3Template));
+  const std::vector<Tool> tools = {
+      {"weather", "", R"({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})"}};
+  const auto read_first = [&](const std::string& text, bool cut = false) {
+    AnswerReader reader(form, tools, false, true);
+    Read read;
+    for (const char byte : text) read.add(reader.push({&byte, 1}));
+    read.add(reader.finish(cut));
+    return read;
+  };
+  for (const char* text : {R"({"name": "weather", "temp": 5})", R"({"name": "weather", "parameters": {"days": 5}})",
+                           R"({"name": "weather"})", R"({"name": "rain", "parameters": {"city": "Oslo"}})",
+                           R"({"name": "weather", "parameters": {"city": "Oslo"}, "sure": true})"})
+    EXPECT_EQ(read_first(text), (Read{"", text, {}})) << text;
+  EXPECT_EQ(read_first(R"({"name": "weather", "parameters": {"city": "Oslo"}})"),
+            (Read{"", "", {{"weather", R"({"city":"Oslo"})", true}}}));
+  EXPECT_EQ(read_first(R"({"name": "weath)", true), (Read{"", R"({"name": "weath)", {}}));
+}
+
 // What an answer says that is cut behind each byte: nothing of a mark that has begun, in pieces as whole.
 TEST(AnswerReader, NoPartOfAMarkIsShownWhereAnAnswerIsCut) {
   const std::vector<Tool> tools = weather_tools();

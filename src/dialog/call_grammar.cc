@@ -10,6 +10,7 @@
 #include "dialog/schema_parts.h"
 #include "dialog/schemas.h"
 #include "text/json_file.h"
+#include "dialog/shape.h"
 
 namespace situ {
 namespace {
@@ -53,6 +54,7 @@ class AnswerGrammar {
   std::string marked();
   std::string bare();
   std::string calls_first();
+  std::string other_object();
   std::string channels(const std::string& text);
 
   const Form& form_;
@@ -68,7 +70,7 @@ std::string AnswerGrammar::behind_reasoning(const std::string& answer, bool in_r
   if (close.empty() || calls_.kind == CallForm::Kind::kChannels) return answer;
   const std::string thought = lark_.text_to(close) + " " + space();
   if (in_reasoning) return thought + " " + answer;
-  return lark_.rule(lark_.mark(open) + " " + thought) + "? " + answer;
+  return lark_.rule(lark_.mark_first(open) + " " + thought) + "? " + answer;
 }
 
 std::string AnswerGrammar::any_body() {
@@ -99,7 +101,10 @@ std::string AnswerGrammar::sections_behind(bool open_read, bool call_open_read) 
 }
 
 std::string AnswerGrammar::bare() {
-  const std::string calls = lark_.rule(sections_behind(false, false));
+  const bool object = calls_.kind == CallForm::Kind::kObject && trimmed(calls_.open + calls_.call_open).empty();
+  const bool or_object = object && automatic() && !more();
+  const std::string calls =
+      or_object ? calls_first() + " | " + other_object() : lark_.rule(sections_behind(false, false));
   if (!automatic()) return calls;
   const std::string first = calls_.open.empty() ? "{" : std::string(trimmed(calls_.open).substr(0, 1));
   std::string text = "/[ \\t\\r\\n]*[^ \\t\\r\\n" + Lark::escaped(first) + "](?s:.*)/";
@@ -122,6 +127,13 @@ std::string AnswerGrammar::marked() {
   const std::string after = lark_.mark(mark.substr(whole.size()));
   return lark_.rule("(" + lark_.text_without(whole, but) + " | " + joined({lark_.text_to(whole, but), after, rest}) +
                     ")?");
+}
+
+// A JSON object that is no call, which a text may be: what is called has its name in a text.
+std::string AnswerGrammar::other_object() {
+  const nlohmann::json no_name = {{"type", {"object", "array", "number", "boolean", "null"}}};
+  const nlohmann::json schema = {{"type", "object"}, {"properties", {{CallShape(calls_.shape).name_key, no_name}}}};
+  return lark_.rule("%json " + schema.dump());
 }
 
 // Calls where another text may stand in their place. Of an object without a mark the text may begin alike: then the

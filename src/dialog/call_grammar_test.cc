@@ -256,6 +256,25 @@ TEST(CallGrammar, Reasoning) {
   EXPECT_TRUE(taken(tokenizer, grammar_behind_reasoning(form, own, true), "hm 1\n</think>\n\n}12").whole);
 }
 
+// White space before the mark of the reasoning, be that text or a token; and JSON that is no call.
+TEST(CallGrammar, WhatMayBeginAnAnswer) {
+  const FolderTokenizer tokenizer = testing::tokenizer_with(testing::kQwen3Template);
+  const Form form = find_form(tokenizer);
+  for (const char* space : {"", "\n", "\n\n"}) {
+    EXPECT_TRUE(taken(tokenizer, grammar_of(form, {}), space + std::string("<think>hm</think>\nHello")).whole);
+    const std::string json = grammar_behind_reasoning(form, "%json {\"type\": \"integer\"}", false);
+    EXPECT_TRUE(taken(tokenizer, json, space + std::string("<think>hm</think>\n12")).whole) << json;
+    EXPECT_FALSE(taken(tokenizer, json, space + std::string("<think>hm")).whole);
+  }
+  const FolderTokenizer bare = testing::tokenizer_with(testing::kLlama3Template);
+  const std::string lark = grammar_of(find_form(bare), {ChoiceKind::kAuto, "", false});
+  EXPECT_TRUE(taken(bare, lark, R"({"a": 1})").whole) << lark;
+  EXPECT_TRUE(taken(bare, lark, R"({"name": "now", "parameters": {}})").whole) << lark;
+  EXPECT_FALSE(taken(bare, lark, R"({"name": "now", "sure": true})").whole) << lark;
+  EXPECT_FALSE(taken(bare, lark, R"({"name": "rain", "parameters": {}})").whole) << lark;
+  EXPECT_FALSE(taken(bare, grammar_of(find_form(bare), {ChoiceKind::kRequired, "", false}), R"({"a": 1})").whole);
+}
+
 // References of a tool's schema, in an object that is a call.
 TEST(CallGrammar, SchemaOfACallWithReferences) {
   const FolderTokenizer tokenizer = testing::tokenizer_with(testing::kLlama3Template);

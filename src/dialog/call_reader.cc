@@ -25,8 +25,8 @@ size_t name_size(std::string_view text) {
   return static_cast<size_t>(std::find_if_not(text.begin(), text.end(), stands_in_tool_name) - text.begin());
 }
 
-std::unique_ptr<CallReader> CallReader::make(const CallForm& form, std::span<const Tool> tools) {
-  if (form.kind == CallForm::Kind::kObject) return object_call_reader(form, tools);
+std::unique_ptr<CallReader> CallReader::make(const CallForm& form, std::span<const Tool> tools, bool at_end) {
+  if (form.kind == CallForm::Kind::kObject) return object_call_reader(form, tools, at_end);
   if (form.kind == CallForm::Kind::kTagged) return tagged_call_reader(form, tools);
   return named_call_reader(form, tools);
 }

@@ -35,8 +35,9 @@ class CallReader {
   virtual State read(Rest rest, size_t& used, EventsOut& out) = 0;
   bool begun() const { return begun_; }
 
-  // `form` and `tools` must outlive it. Of a bare form only the tools' names begin a call.
-  static std::unique_ptr<CallReader> make(const CallForm& form, std::span<const Tool> tools);
+  // `form` and `tools` must outlive it. Of a bare form only the tools' names begin a call. `at_end`: an object may be
+  // another text up to its end: it begins there if it is a call of a tool that takes its arguments.
+  static std::unique_ptr<CallReader> make(const CallForm& form, std::span<const Tool> tools, bool at_end = false);
 
  protected:
   void begin(EventsOut& out, std::string name) {
@@ -49,7 +50,7 @@ class CallReader {
 };
 
 // A call in an object of JSON.
-std::unique_ptr<CallReader> object_call_reader(const CallForm& form, std::span<const Tool> tools);
+std::unique_ptr<CallReader> object_call_reader(const CallForm& form, std::span<const Tool> tools, bool at_end);
 // A name, then arguments that a LiteralScanner reads.
 std::unique_ptr<CallReader> named_call_reader(const CallForm& form, std::span<const Tool> tools);
 // A name, then tags for each argument.

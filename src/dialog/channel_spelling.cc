@@ -22,6 +22,9 @@ class ChannelSpelling : public AnswerReader::Spelling {
   void read(std::string& text, bool last) override;
   bool in_call() const override { return broken_ || part_ == Part::kCall; }
   bool in_reasoning() const override { return part_ == Part::kReasoning; }
+  bool cuts_call() const override {
+    return in_call() || (part_ == Part::kHeader && !tools_.empty() && text.find(kTo) != std::string::npos);
+  }
 
  private:
   enum class Part { kHeader, kReasoning, kText, kCall, kSkip };

@@ -91,6 +91,13 @@ Json shape_of(const Json& value, const Call& call) {
   return shape;
 }
 
+// Texts of the objects of two calls that differ are the calls' ids.
+void find_id(Json& shape, const Json& one, const Json& other) {
+  for (auto& [key, value] : shape.items())
+    if (one.contains(key) && other.contains(key) && value.is_string() && value == one[key] && one[key] != other[key])
+      value = "$id";
+}
+
 std::optional<CallForm> object_form(const Shown& shown) {
   const auto body = json_with(shown.one, kNames[0]);
   if (!body) return std::nullopt;
@@ -111,7 +118,12 @@ std::optional<CallForm> object_form(const Shown& shown) {
       between = shown.two.substr(first->end, second->begin - first->end);
     solve_marks(form, before, behind, between);
   }
-  form.shape = shape_of(value, call).dump();
+  Json shape = shape_of(value, call);
+  if (const auto second = json_with(shown.two, kNames[1])) {
+    const Json both = Json::parse(shown.two.substr(second->begin, second->end - second->begin), nullptr, false);
+    if (both.is_array() && both.size() == 2 && both[1].is_object() && shape.is_object()) find_id(shape, value, both[1]);
+  }
+  form.shape = shape.dump();
   if (!has(form.shape, "$name") || !has(form.shape, "$arguments")) return std::nullopt;
   return form;
 }

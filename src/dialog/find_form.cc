@@ -52,8 +52,15 @@ void find_histories(const Renderer& render, const probe::CallStyle& style, Form&
     form.ids = Form::Ids::kFunctionIndex;
   }
   const auto text = render(Json::array({probe::user(), probe::answer(probe::kText, {call}, style)}), false, tools);
-  if (!text || !probe::has(*text, probe::kText)) form.dropped.push_back("the text beside a call");
-  if (!form.calls.several) form.dropped.push_back("all calls of an answer but one");
+  if (!form.null_content && (!text || !probe::has(*text, probe::kText)))
+    form.dropped.push_back("the text beside a call");
+  if (form.calls.several) return;
+  const Json again = probe::answer("", {{std::string(probe::kNames[1]), call.arguments}}, style);
+  Json second = result;
+  second["tool_call_id"] = again["tool_calls"][0]["id"];
+  const auto turns = render(Json::array({probe::user(), calls, result, again, second}), true, tools);
+  if (!turns || !probe::has(*turns, probe::kNames[0]) || !probe::has(*turns, probe::kNames[1]))
+    form.dropped.push_back("all calls but one");
 }
 
 // The mark that ends `text` before white space, or a word and a line's end: <think>\n. "": none.
@@ -78,7 +85,7 @@ std::string closing(std::string_view open) {
 // The thought of an answer, shown under one of the keys that templates have for it.
 bool find_thought(const Renderer& render, const probe::CallStyle& style, Form& form) {
   const probe::Call call{std::string(probe::kNames[0]), {{std::string(probe::kKeys[0]), "x"}}};
-  for (const char* field : {"reasoning_content", "reasoning", "thinking"})
+  for (const char* field : {"reasoning_content", "reasoning", "thinking", "tool_plan"})
     for (const bool with_call : {false, true}) {
       if (with_call && !form.calls_shown) continue;
       Json answer = with_call ? probe::answer("", {call}, style) : probe::answer(probe::kText);
@@ -171,14 +178,14 @@ Form find_form(const RenderChat& render_chat, const std::function<bool(std::stri
   const auto tools = render(Json::array({probe::user()}), true, probe::variables_with_tools());
   form.tools_shown = tools && probe::has(*tools, probe::kNames[0]);
   probe::CallStyle style;
-  for (const bool text : {false, true})
+  for (const auto& [null, text] : {std::pair{false, false}, {false, true}, {true, false}, {true, true}})
     for (const Form::Ids ids : {Form::Ids::kAny, Form::Ids::kNineLetters, Form::Ids::kFunctionIndex}) {
       if (form.calls_shown) continue;
-      const probe::CallStyle tried{text, ids};
+      const probe::CallStyle tried{text, ids, null};
       const std::optional<CallForm> calls = probe::find_calls(render, tried);
       if (!calls) continue;
       form.calls = *calls, form.calls_shown = true;
-      form.arguments_as_text = text, form.ids = ids;
+      form.arguments_as_text = text, form.ids = ids, form.null_content = null;
       style = tried;
     }
   if (form.calls_shown) {

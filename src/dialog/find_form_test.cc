@@ -76,9 +76,10 @@ TEST(FindForm, WhatAHistoryMayHave) {
   EXPECT_EQ(mistral.dropped, std::vector<std::string>{"the text beside a call"});
   EXPECT_EQ(mistral.calls.shape, R"({"name":"$name","arguments":"$arguments","id":"$id"})");
   const Form llama = form_of(testing::kLlama3Template);
-  EXPECT_EQ(llama.dropped, (std::vector<std::string>{"the text beside a call", "all calls of an answer but one"}));
+  EXPECT_EQ(llama.dropped, std::vector<std::string>{"the text beside a call"});
   EXPECT_EQ(llama.calls.shape, R"({"name":"$name","parameters":"$arguments"})");
   EXPECT_TRUE(llama.calls.bare());
+  EXPECT_FALSE(llama.calls.several);
   EXPECT_TRUE(form_of(testing::chat_template(testing::kDeepSeekCalls)).arguments_as_text);
   EXPECT_EQ(form_of(testing::chat_template(testing::kKimiCalls)).ids, Form::Ids::kFunctionIndex);
   EXPECT_EQ(form_of(testing::chat_template(testing::kApertusCalls)).calls.shape, R"({"$name":"$arguments"})");
@@ -129,6 +130,14 @@ TEST(FindForm, Reasoning) {
   EXPECT_EQ(opened.reasoning.open, "<think>\n");
   EXPECT_EQ(opened.reasoning.close, "</think>");
   EXPECT_EQ(opened.reasoning.field, "");
+  // A plan beside calls, whose numbers the template makes.
+  const Form plan = form_of(testing::chat_template(
+      R"({{ '<|P|>' + m.tool_plan | default('') + '<|/P|><|ACT|>[' }}{% for c in m.tool_calls %}{{ '{"id": "' + (loop.index0 | string) + '", "name": "' + c.function.name + '", "arguments": ' }}{{ c.function.arguments | tojson }}{{ '}' }}{% if not loop.last %}{{ ', ' }}{% endif %}{% endfor %}{{ ']<|/ACT|>' }})"));
+  EXPECT_EQ(plan.reasoning.field, "tool_plan");
+  EXPECT_EQ(plan.reasoning.open, "<|P|>");
+  EXPECT_EQ(plan.reasoning.close, "<|/P|>");
+  EXPECT_EQ(plan.calls.open, "<|ACT|>[");
+  EXPECT_EQ(plan.calls.shape, R"({"id":"$id","name":"$name","arguments":"$arguments"})");
   const Form channels = form_of(testing::kChannelTemplate);
   EXPECT_EQ(channels.reasoning.open, "");
   EXPECT_EQ(channels.reasoning.field, "thinking");

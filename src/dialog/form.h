@@ -70,6 +70,7 @@ struct Form {
   bool system_shown = true;        // it reads messages of the role system; else the tools stand before the user's text
   std::string default_system;      // what it says in place of a system message that is not there
   bool arguments_as_text = false;  // it wants the JSON text of arguments, not the object
+  bool null_content = false;       // it reads the calls of an answer without a text only, whose content is null
   // What it drops of a history, to be said once: "the text beside a call", "all calls of an answer but the first".
   std::vector<std::string> dropped;
 

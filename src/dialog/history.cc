@@ -1,13 +1,14 @@
 #include "dialog/history.h"
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "dialog/marks.h"
 #include "text/json_file.h"
+#include "text/ordered_json.h"
 
 namespace situ {
 namespace {
@@ -21,12 +22,13 @@ std::string text_of(const Json& message, const char* key) {
   return found != message.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
+// The object of arguments. A text that is none, which a model wrote once, is the one argument of such an object.
 Json parsed_arguments(const Json& arguments) {
   if (!arguments.is_string()) return arguments.is_object() ? arguments : Json::object();
   const std::string& text = arguments.get_ref<const std::string&>();
-  Json object = Json::parse(text, nullptr, false);
+  Json object = ordered_json_of(text);
   if (object.is_object()) return object;
-  return trimmed(text).empty() || object.is_null() ? Json::object() : arguments;
+  return trimmed(text).empty() || object.is_null() ? Json::object() : Json{{"arguments", arguments}};
 }
 
 // A text before the content, or behind it.
@@ -92,8 +94,10 @@ void fit_calls(const Form& form, Ids& ids, Json& message) {
     if (!call.contains("function") || !call["function"].is_object()) call["function"] = Json::object();
     Json& function = call["function"];
     const std::string name = text_of(function, "name");
-    const Json arguments = parsed_arguments(function.contains("arguments") ? function["arguments"] : Json());
-    function["arguments"] = form.arguments_as_text && !arguments.is_string() ? Json(json_text(arguments)) : arguments;
+    const Json given = function.contains("arguments") ? function["arguments"] : Json();
+    const Json arguments = parsed_arguments(given);
+    const bool no_object = given.is_string() && arguments.contains("arguments") && arguments["arguments"] == given;
+    function["arguments"] = !form.arguments_as_text ? arguments : no_object ? given : Json(json_text(arguments));
     call["type"] = "function";
     const std::string id = ids.of_call(text_of(call, "id"), name);
     if (!id.empty()) call["id"] = id;
@@ -102,6 +106,46 @@ void fit_calls(const Form& form, Ids& ids, Json& message) {
   if (form.calls_shown) return;
   message.erase("tool_calls");
   add_text(message, spelled, true);
+}
+
+// Results of an answer's calls, which come behind it, by call: by their ids, else in order.
+std::vector<Json> results_by_call(const Json& calls, std::span<Json> results) {
+  std::vector<Json> by_call(calls.size(), Json::array());
+  for (Json& result : results) {
+    const std::string id = text_of(result, "tool_call_id");
+    std::optional<size_t> at;
+    for (size_t i = 0; i < calls.size(); ++i) {
+      const bool fits = id.empty() || (calls[i].is_object() && text_of(calls[i], "id") == id);
+      if (fits && (!at || !by_call[*at].empty())) at = i;
+    }
+    by_call[at.value_or(calls.size() - 1)].push_back(std::move(result));
+  }
+  return by_call;
+}
+
+// For a template that takes one call of an answer: an answer for each call, with its results behind it.
+Json one_call_an_answer(Json& messages) {
+  Json all = Json::array();
+  for (size_t i = 0; i < messages.size(); ++i) {
+    Json& message = messages[i];
+    const auto calls = message.find("tool_calls");
+    if (text_of(message, "role") != "assistant" || calls == message.end() || !calls->is_array() || calls->size() < 2) {
+      all.push_back(std::move(message));
+      continue;
+    }
+    const Json every = std::move(*calls);
+    std::vector<Json> results;
+    for (; i + 1 < messages.size() && text_of(messages[i + 1], "role") == "tool"; ++i)
+      results.push_back(std::move(messages[i + 1]));
+    const std::vector<Json> by_call = results_by_call(every, results);
+    for (size_t k = 0; k < every.size(); ++k) {
+      Json turn = k == 0 ? std::move(message) : Json{{"role", "assistant"}, {"content", ""}};
+      turn["tool_calls"] = Json::array({every[k]});
+      all.push_back(std::move(turn));
+      for (const Json& result : by_call[k]) all.push_back(result);
+    }
+  }
+  return all;
 }
 
 void fit_result(Ids& ids, Json& message) {
@@ -191,6 +235,7 @@ void fit_history(const Form& form, std::span<const Tool> tools, Json& messages, 
   Ids ids(form);
   ResultTurns results(form);
   Json fitted = Json::array();
+  if (form.calls_shown && !form.calls.several) messages = one_call_an_answer(messages);
   for (Json& message : messages) {
     const std::string role = text_of(message, "role");
     if (message.contains("content") && message["content"].is_null()) message["content"] = "";
@@ -212,6 +257,10 @@ void fit_history(const Form& form, std::span<const Tool> tools, Json& messages, 
       continue;
     }
     results.end(fitted);
+    if (form.null_content && message.contains("tool_calls")) {  // the text is an answer of its own, before the calls
+      Json text = std::exchange(message["content"], nullptr);
+      if (!text.empty() && text != "") fitted.push_back({{"role", role}, {"content", std::move(text)}});
+    }
     fitted.push_back(std::move(message));
   }
   results.end(fitted);
@@ -225,7 +274,7 @@ void fit_history(const Form& form, std::span<const Tool> tools, Json& messages, 
 
 Json json_of(const Tool& tool) {
   Json function = {{"name", tool.name}, {"description", tool.description}};
-  Json schema = Json::parse(tool.parameters_json, nullptr, false);
+  Json schema = ordered_json_of(tool.parameters_json);
   function["parameters"] = schema.is_object() ? schema : Json{{"type", "object"}, {"properties", Json::object()}};
   return {{"type", "function"}, {"function", std::move(function)}};
 }

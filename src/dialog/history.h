@@ -12,7 +12,8 @@ namespace situ {
 
 // `messages`: an array as OpenAI's chat has it: role, content, tool_calls, tool_call_id, name, reasoning_content;
 // arguments as texts or objects. `variables`: what else the template gets. Makes of them what the template of this form
-// reads: arguments as objects or texts, ids in its form and the same in results, names of results, the key of
+// reads: arguments as objects or texts (a text that is no object of JSON as {"arguments": text}), an answer for each
+// call where it takes one of an answer, ids in its form and the same in results, names of results, the key of
 // reasoning, content "" in place of null; `tools` as a variable, or behind the system message's text; calls and results
 // as text where the template shows none. Images of results that it shows as texts alone stand in a turn of the user
 // behind them. Without tools, a template's own text stays as it is.

@@ -78,7 +78,49 @@ TEST(History, ArgumentsThatAreNoObject) {
         << arguments;
   }
   function["arguments"] = "{broken";  // no text is lost
-  EXPECT_TRUE(has(rendered(testing::chat_template(testing::kHermesCalls), messages), R"("arguments": "{broken"})"));
+  EXPECT_TRUE(has(rendered(testing::chat_template(testing::kHermesCalls), messages),
+                  R"("arguments": {"arguments": "{broken"}})"));
+  EXPECT_TRUE(has(rendered(testing::chat_template(testing::kQwenCoderCalls), messages),
+                  "<parameter=arguments>\n{broken\n</parameter>"));
+  EXPECT_TRUE(has(rendered(testing::chat_template(testing::python_calls("[", ", ", "]")), messages),
+                  "[weather(arguments=\"{broken\")]"));
+  EXPECT_TRUE(has(rendered(testing::chat_template(testing::kDeepSeekCalls), messages), "```json\n{broken\n```"));
+  EXPECT_TRUE(has(rendered(testing::kPlainTemplate, messages), R"("arguments":{"arguments":"{broken"})"));
+  // Deeper than any JSON that is read.
+  function["arguments"] = R"({"a":)" + std::string(70000, '[') + std::string(70000, ']') + "}";
+  EXPECT_TRUE(has(rendered(testing::chat_template(testing::kHermesCalls), messages), R"({"arguments": "{\"a\":[[[)"));
+}
+
+// A template that takes one call of an answer: an answer a call, with its results behind it.
+TEST(History, SeveralCallsWhereATemplateTakesOne) {
+  const Json messages = Json::parse(R"([{"role": "user", "content": "Both?"},
+    {"role": "assistant", "content": null, "tool_calls": [
+      {"id": "a", "function": {"name": "weather", "arguments": "{\"city\": \"Oslo\"}"}},
+      {"id": "b", "function": {"name": "weather", "arguments": "{\"city\": \"Rome\"}"}}]},
+    {"role": "tool", "tool_call_id": "b", "content": "of b"}, {"role": "tool", "tool_call_id": "a", "content": "of a"},
+    {"role": "user", "content": "So?"}])");
+  const std::string text = rendered(testing::kLlama3Template, messages);
+  size_t at = 0;
+  for (const char* part :
+       {"Both?", R"("parameters": {"city": "Oslo"}})", "of a", R"({"city": "Rome"}})", "of b", "So?"}) {
+    at = text.find(part, at);
+    ASSERT_NE(at, std::string::npos) << part << " in " << text;
+  }
+  EXPECT_FALSE(has(rendered(testing::chat_template(testing::kHermesCalls), messages),
+                   "</tool_call><|im_end|>\n<|im_start|>assistant\n\n<tool_call>"));
+}
+
+// A template that reads calls beside a content of null only.
+TEST(History, CallsBesideNull) {
+  std::string chat_template = testing::chat_template(testing::kDeepSeekCalls);
+  chat_template.replace(chat_template.find("{{ m.content }}{%- if m.tool_calls -%}"), 38, "{% if m.content is none %}");
+  chat_template.replace(chat_template.find("{%- endif -%}{{ '<|im_end|>"), 13, "{% else %}{{ m.content }}{% endif -%}");
+  Json messages = conversation();
+  const std::string called = "function<｜tool▁sep｜>weather\n```json\n{\"city\":\"Oslo\"}\n```";
+  EXPECT_TRUE(has(rendered(chat_template, messages), called)) << rendered(chat_template, messages);
+  messages[1]["content"] = "Let me look.";
+  const std::string text = rendered(chat_template, messages);
+  EXPECT_TRUE(has(text, called) && has(text, "assistant\nLet me look.<|im_end|>")) << text;
 }
 
 TEST(History, ReasoningUnderTheTemplatesKey) {

@@ -17,6 +17,7 @@ class MarkedSpelling : public AnswerReader::Spelling {
   void read(std::string& text, bool last) override;
   bool in_call() const override { return broken_ || (call_ && call_->begun()); }
   bool in_reasoning() const override { return stage_ == Stage::kReasoning; }
+  bool cuts_call() const override;
 
  private:
   enum class Stage {
@@ -38,6 +39,8 @@ class MarkedSpelling : public AnswerReader::Spelling {
   bool read_after_call(Rest rest);
   bool read_skip(Rest rest);
 
+  // A call without a name may still be text.
+  bool holds() const { return stage_ == Stage::kOpen || (stage_ == Stage::kCall && !call_->begun()); }
   bool skip_space(Rest rest);
   void begin_section(bool from_open);
   void give_up_call(Rest rest);
@@ -47,6 +50,7 @@ class MarkedSpelling : public AnswerReader::Spelling {
   const Form form_;
   const std::vector<Tool> tools_;
   const bool calls_first_;  // a call stands at the beginning of the answer, or there is none
+  const bool at_end_;       // what begins like a call without a mark may be another text up to its end
   std::string open_, call_open_, call_close_, between_, close_, reasoning_open_, reasoning_close_;
   std::vector<std::string> begins_;  // the marks of which one begins a call; none: what begins an answer may
   Stage stage_ = Stage::kStart;
@@ -60,7 +64,10 @@ class MarkedSpelling : public AnswerReader::Spelling {
 };
 
 MarkedSpelling::MarkedSpelling(Form form, std::vector<Tool> tools, bool in_reasoning, bool calls_first)
-    : form_(std::move(form)), tools_(std::move(tools)), calls_first_(calls_first || form_.calls.bare()) {
+    : form_(std::move(form)),
+      tools_(std::move(tools)),
+      calls_first_(calls_first || form_.calls.bare()),
+      at_end_(calls_first && form_.calls.bare()) {
   const CallForm& calls = form_.calls;
   open_ = trimmed(calls.open), call_open_ = trimmed(calls.call_open), call_close_ = trimmed(calls.call_close);
   between_ = trimmed(calls.between), close_ = trimmed(calls.close);
@@ -74,16 +81,14 @@ MarkedSpelling::MarkedSpelling(Form form, std::vector<Tool> tools, bool in_reaso
 void MarkedSpelling::read(std::string& text, bool last) {
   // The end of an answer that was cut decides nothing: what may begin a mark is left out.
   while (step({std::string_view(text).substr(at_), last && !cut})) {
-    // A call without a name may still be text.
-    const bool held = stage_ == Stage::kOpen || (stage_ == Stage::kCall && !call_->begun());
-    if (!held && at_ > 65536) text.erase(0, at_), at_ = 0;
+    if (!holds() && at_ > 65536) text.erase(0, at_), at_ = 0;
   }
-  const bool held = stage_ == Stage::kOpen || (stage_ == Stage::kCall && !call_->begun());
+  const bool held = holds();
   const size_t read = held ? from_ : at_;
   text.erase(0, read);
   at_ -= read, from_ = 0;
   if (!last) return;
-  if (cut && !text.empty()) {
+  if (cut && !text.empty() && !at_end_) {
     call_ = call_ && call_->begun() ? std::move(call_) : nullptr;
   } else if (held || stage_ == Stage::kText || stage_ == Stage::kStart) {  // what never became a call is text
     call_.reset();
@@ -95,6 +100,13 @@ void MarkedSpelling::read(std::string& text, bool last) {
     out.reasoning(text.substr(at_));
   }
   text.clear(), at_ = 0;
+}
+
+// Behind the whole mark of a call nothing is text.
+bool MarkedSpelling::cuts_call() const {
+  if (in_call()) return true;
+  const bool open = open_.empty() ? !wants_call_open_ : !wants_open_;
+  return holds() && open && !form_.calls.bare() && !trimmed(text).empty();
 }
 
 bool MarkedSpelling::step(Rest rest) {
@@ -236,7 +248,7 @@ bool MarkedSpelling::read_open(Rest rest) {
     *wanted = false;
     return true;
   }
-  call_ = CallReader::make(form_.calls, tools_);
+  call_ = CallReader::make(form_.calls, tools_, at_end_);
   stage_ = Stage::kCall;
   return true;
 }

@@ -1,9 +1,11 @@
 // {"name": N, "arguments": A}: keys in any order, others are left out; arguments may be the JSON text of an object.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "dialog/call_reader.h"
 #include "dialog/literal_scanner.h"
 #include "dialog/marks.h"
+#include "dialog/schemas.h"
 #include "dialog/shape.h"
 
 namespace situ {
@@ -11,8 +13,8 @@ namespace {
 
 class ObjectCallReader : public CallReader {
  public:
-  ObjectCallReader(const CallForm& form, std::span<const Tool> tools)
-      : shape_(form.shape), bare_(form.bare()), tools_(tools) {}
+  ObjectCallReader(const CallForm& form, std::span<const Tool> tools, bool at_end)
+      : shape_(form.shape), bare_(form.bare()), at_end_(at_end), tools_(tools) {}
 
   State read(Rest rest, size_t& used, EventsOut& out) override {
     for (const char byte : rest.text) {
@@ -24,7 +26,7 @@ class ObjectCallReader : public CallReader {
   }
 
  private:
-  enum class Want { kObject, kKeyOrEnd, kKey, kKeyText, kColon, kFirst, kValue, kComma };
+  enum class Want { kObject, kKeyOrEnd, kKey, kKeyText, kColon, kFirst, kValue, kComma, kEnd };
   enum class Role { kOther, kName, kArguments };
 
   State take(char byte, EventsOut& out);
@@ -35,9 +37,10 @@ class ObjectCallReader : public CallReader {
   State first_of_value(char byte, EventsOut& out);
   Role role_of(const std::string& key) const;
   bool begin_named(EventsOut& out);
+  bool is_call() const;
 
   const CallShape shape_;
-  const bool bare_;
+  const bool bare_, at_end_;  // at_end_: what it is, is told at its end
   std::span<const Tool> tools_;
   Want want_ = Want::kObject;
   Role role_ = Role::kOther;
@@ -55,9 +58,24 @@ ObjectCallReader::Role ObjectCallReader::role_of(const std::string& key) const {
   return arguments ? Role::kArguments : Role::kOther;
 }
 
+// Whether the tool that is named takes these arguments, as far as their keys say.
+bool ObjectCallReader::is_call() const {
+  const auto tool = std::find_if(tools_.begin(), tools_.end(), [&](const Tool& t) { return t.name == name_; });
+  const nlohmann::json arguments = nlohmann::json::parse(held_, nullptr, false);
+  if (tool == tools_.end() || !arguments.is_object()) return false;
+  const nlohmann::ordered_json schema = schema_of(*tool);
+  for (const nlohmann::ordered_json& key : schema.value("required", nlohmann::ordered_json::array()))
+    if (key.is_string() && !arguments.contains(key.get<std::string>())) return false;
+  if (schema.value("additionalProperties", nlohmann::ordered_json(true)) != false) return true;
+  const nlohmann::ordered_json known = schema.value("properties", nlohmann::ordered_json::object());
+  return std::all_of(arguments.items().begin(), arguments.items().end(),
+                     [&](const auto& item) { return known.contains(item.key()); });
+}
+
 bool ObjectCallReader::begin_named(EventsOut& out) {
   if (has_name_ || name_.empty() || name_size(name_) != name_.size()) return false;
   if (bare_ && !has_tool(tools_, name_)) return false;
+  if (at_end_ && want_ != Want::kEnd) return true;
   has_name_ = true;
   begin(out, name_);
   out.arguments(held_);
@@ -108,7 +126,8 @@ ObjectCallReader::State ObjectCallReader::first_of_value(char byte, EventsOut& o
       return State::kGoesOn;
     }
     // Other JSON is not held up to its end.
-    if (bare_ && role_ == Role::kOther && !has_name_ && key != "type" && key != "id") return State::kFault;
+    const bool other = role_ == Role::kOther && key != "type" && key != "id";
+    if (bare_ && other && (at_end_ || !has_name_)) return State::kFault;
   }
   if (role_ == Role::kArguments) {
     if (has_arguments_) return State::kFault;
@@ -169,6 +188,11 @@ ObjectCallReader::State ObjectCallReader::end_object(EventsOut& out) {
     want_ = Want::kComma;
     return State::kGoesOn;
   }
+  if (at_end_) {
+    want_ = Want::kEnd;
+    if (!has_arguments_) held_ = "{}", has_arguments_ = true;
+    if (!is_call() || !begin_named(out)) return State::kFault;
+  }
   if (!has_name_) return State::kFault;
   if (!has_arguments_) out.arguments("{}");
   out.end_call();
@@ -177,8 +201,8 @@ ObjectCallReader::State ObjectCallReader::end_object(EventsOut& out) {
 
 }  // namespace
 
-std::unique_ptr<CallReader> object_call_reader(const CallForm& form, std::span<const Tool> tools) {
-  return std::make_unique<ObjectCallReader>(form, tools);
+std::unique_ptr<CallReader> object_call_reader(const CallForm& form, std::span<const Tool> tools, bool at_end) {
+  return std::make_unique<ObjectCallReader>(form, tools, at_end);
 }
 
 }  // namespace situ

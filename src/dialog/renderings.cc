@@ -82,6 +82,7 @@ Json answer(std::string_view text) { return {{"role", "assistant"}, {"content", 
 
 Json answer(std::string_view text, const std::vector<Call>& calls, const CallStyle& style) {
   Json message = answer(text);
+  if (style.null_content && text.empty()) message["content"] = nullptr;
   message["tool_calls"] = Json::array();
   for (const Call& call : calls) {
     const size_t index = message["tool_calls"].size();

@@ -31,6 +31,7 @@ struct Call {
 struct CallStyle {
   bool arguments_as_text = false;
   Form::Ids ids = Form::Ids::kAny;
+  bool null_content = false;
 };
 
 Json user();

@@ -17,6 +17,7 @@ class AnswerReader::Spelling {
   virtual void read(std::string& text, bool last) = 0;
   virtual bool in_call() const = 0;
   virtual bool in_reasoning() const = 0;
+  virtual bool cuts_call() const = 0;
 
   EventsOut out;
   std::string text;  // not read yet

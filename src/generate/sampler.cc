@@ -56,7 +56,10 @@ std::span<const float> Sampler::scores(std::span<const float> logits, const Allo
   ban_words(scores_, history_.ids(), o.bad_words);
   if (allowed) {
     end_scores_.clear();
-    for (const int64_t id : o.end_ids) end_scores_.push_back(allowed->end ? scores_[static_cast<size_t>(id)] : kBanned);
+    for (const int64_t id : o.end_ids) {
+      const bool stops = std::find(o.stop_ids.begin(), o.stop_ids.end(), id) != o.stop_ids.end() && allowed->has(id);
+      end_scores_.push_back(allowed->end || stops ? scores_[static_cast<size_t>(id)] : kBanned);
+    }
     ban_others(scores_, allowed->ids);
     for (size_t i = 0; i < end_scores_.size(); ++i) scores_[static_cast<size_t>(o.end_ids[i])] = end_scores_[i];
   }

@@ -33,7 +33,8 @@ struct SamplingOptions {
   std::vector<int64_t> encoder_ids;
   std::vector<std::vector<int64_t>> bad_words;
   int64_t min_new_tokens = 0;
-  std::vector<int64_t> end_ids;  // not chosen before min_new_tokens
+  std::vector<int64_t> end_ids;   // not chosen before min_new_tokens
+  std::vector<int64_t> stop_ids;  // those of end_ids that the caller names: they may end what a grammar has them in
   // The only tokens that can be chosen: the first one after a prompt of one token; the last one before the answer ends
   // by its length, max_new_tokens (one of several ids; 0: no length).
   std::optional<int64_t> forced_first;
@@ -47,7 +48,12 @@ struct SamplingOptions {
 // The tokens that a grammar lets come next.
 struct AllowedTokens {
   std::span<const uint32_t> ids;  // bit (id % 32) of word id / 32
-  bool end = false;  // SamplingOptions::end_ids are allowed, whether they are among `ids` or not; else they are not
+  // SamplingOptions::end_ids are allowed, whether they are among `ids` or not; else only stop_ids among `ids` are.
+  bool end = false;
+  bool has(int64_t id) const {
+    const auto word = static_cast<size_t>(id / 32);
+    return word < ids.size() && (ids[word] >> (id % 32) & 1) != 0;
+  }
 };
 
 // Belongs to one sequence and draws by its seed and its own position, whatever other sequences do. A copy goes on

@@ -45,9 +45,7 @@ Result<std::vector<Tool>> broken_tools(const FolderTokenizer& tokenizer, char32_
 
 Result<OrderedJson> parse_option(const std::string& text, const char* what, bool list) {
   SITU_RETURN_IF_ERROR(check_json(text, what, kMostKeys).or_code(Code::kInvalidArgument));
-  std::variant<OrderedJson, JsonFault> read = parse_ordered(text);
-  OrderedJson json = std::holds_alternative<OrderedJson>(read) ? std::move(std::get<OrderedJson>(read))
-                                                               : OrderedJson(OrderedJson::value_t::discarded);
+  OrderedJson json = ordered_json_of(text);
   if (list ? json.is_array() : json.is_object()) return json;
   return Status::error(Code::kInvalidArgument, std::string(what) + " should be a JSON " + (list ? "list" : "object") +
                                                    ", is " + std::string(json.type_name()));
@@ -65,8 +63,13 @@ Status check_texts(const Message& m) {
   }
   for (const std::string& text : {m.name, m.tool_call_id, m.reasoning})
     SITU_RETURN_IF_ERROR(check(text, "a field of the " + m.role + " message"));
-  for (const ToolCall& c : m.tool_calls)
+  for (const ToolCall& c : m.tool_calls) {
     for (const std::string& text : {c.id, c.name, c.arguments_json}) SITU_RETURN_IF_ERROR(check(text, "a tool call"));
+    // JSON inside of JSON: the depth of a body says nothing about it.
+    SITU_RETURN_IF_ERROR(
+        check_json(c.arguments_json, "the arguments of a call of " + shown(nlohmann::json(c.name)), kMostKeys)
+            .or_code(Code::kInvalidArgument));
+  }
   if (m.more_json.empty()) return Status::ok();
   return parse_option(m.more_json, "more_json of a message", false).is_ok()
              ? Status::ok()
@@ -75,11 +78,8 @@ Status check_texts(const Message& m) {
 
 // What the template gets of a call's arguments is an object, as transformers documents it, not the text of one.
 OrderedJson arguments_of(const ToolCall& call) {
-  const std::string& text = call.arguments_json;
-  if (text.empty() || !check_json(text, "arguments", kMostKeys).is_ok()) return text;
-  std::variant<OrderedJson, JsonFault> json = parse_ordered(text);
-  const bool object = std::holds_alternative<OrderedJson>(json) && std::get<OrderedJson>(json).is_object();
-  return object ? std::move(std::get<OrderedJson>(json)) : OrderedJson(text);
+  OrderedJson json = ordered_json_of(call.arguments_json);
+  return json.is_object() ? std::move(json) : OrderedJson(call.arguments_json);
 }
 
 // A text, or parts; in which neighbouring texts are one. `lists`: parts in any case, as templates of models with
@@ -197,6 +197,9 @@ Result<PromptText> render_conversation(const FolderTokenizer& tokenizer, std::sp
     fit_history(form, tools, turns, variables);
   }
   if (any) prompt.mark = *mark;
+  if (options.continue_last && !messages.empty() && !messages.back().tool_calls.empty())
+    return Status::error(Code::kInvalidArgument,
+                         "continue_last: the last message ends with a call, which no text follows; a result does");
   if (options.continue_last) {
     std::string* const text = last_text(turns);
     if (!text) return Status::error(Code::kInvalidArgument, "continue_last: the last message does not end with a text");

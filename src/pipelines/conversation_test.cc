@@ -64,6 +64,9 @@ TEST(Conversation, TheLastMessageGoesOn) {
   EXPECT_NE(Chat(kTurns).render({{"user", {}}, {"user", {{Part::Kind::kImage}}}}, on).status().message().find("a text"),
             std::string::npos);
   ChatOptions bare;
+  Message call = Message::of_text("assistant", "so");
+  call.tool_calls = {{"c1", "f", "{}"}};
+  EXPECT_NE(Chat(kTurns).render({user("x"), call}, on).status().message().find("ends with a call"), std::string::npos);
   bare.add_generation_prompt = false;
   EXPECT_EQ(Chat(kTurns).render({user("x")}, bare).value(), "<s>user:x</s>");
 }
@@ -127,6 +130,11 @@ TEST(Conversation, WhatIsNoText) {
   EXPECT_EQ(chat.render({Message::of_text("\xFF", "")}).status().message(),
             "the role of a chat message is not valid UTF-8: first bad byte at offset 0");
   EXPECT_FALSE(chat.render({{"user", {Part::of_ids({1})}}}).is_ok());
+  // JSON inside of JSON has its own depth.
+  Message call{"assistant", {}};
+  call.tool_calls = {{"c1", "f", R"({"a":)" + std::string(70000, '[') + std::string(70000, ']') + "}"}};
+  EXPECT_EQ(chat.render({call}).status().message(), R"(the arguments of a call of "f": not JSON: nested 70001 deep)");
+  EXPECT_EQ(chat.render({call}).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(Tokenizer::load(testing::TempFolder().path().string()).status().code(), Code::kNotFound);
 }
 

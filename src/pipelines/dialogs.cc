@@ -31,7 +31,7 @@ std::string rule_of_regex(const std::string& regex) {
 
 // A schema as a part of a Lark grammar, which does not take the name of the schema's own language.
 std::string rule_of_schema(const std::string& schema) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::parse(schema, nullptr, false);
+  nlohmann::ordered_json json = ordered_json_of(schema);
   if (!json.is_object() || json.erase("$schema") == 0) return "%json " + schema;
   return "%json " + json_text(json);
 }
@@ -90,7 +90,11 @@ class DialogParts final : public AnswerParts {
  public:
   explicit DialogParts(const Dialog& dialog) : reader_(dialog.reader()) {}
   void read(std::string_view text, Event& to) override { put(reader_.push(text), to); }
-  void end(bool cut, Event& to) override { put(reader_.finish(cut), to); }
+  FinishReason end(FinishReason reason, Event& to) override {
+    const FinishReason ended = end_of(reader_, reason);
+    put(reader_.finish(is_cut(ended)), to);
+    return ended;
+  }
 
  private:
   // The part of this call in the event.
@@ -152,6 +156,12 @@ Result<Dialog> dialog_of(const ModelForm* form, const ChatOptions& options) {
   return dialog;
 }
 
+bool is_cut(FinishReason reason) { return reason != FinishReason::kStop && reason != FinishReason::kStopString; }
+
+FinishReason end_of(const AnswerReader& reader, FinishReason reason) {
+  return !is_cut(reason) && reader.cuts_call() ? FinishReason::kLength : reason;
+}
+
 std::unique_ptr<AnswerParts> parts_of(const Dialog& dialog) { return std::make_unique<DialogParts>(dialog); }
 
 Status set_grammar(Dialog* dialog, const GenerateOptions& options, const FolderTokenizer& tokenizer) {
@@ -162,6 +172,8 @@ Status set_grammar(Dialog* dialog, const GenerateOptions& options, const FolderT
   if (!dialog->tools.empty()) {
     dialog->grammar.option = "tools";
     dialog->grammar.schemas = schemas_to_check(form, dialog->tools);
+    // What the template takes one of in a history, an answer has one of.
+    dialog->choice.parallel = dialog->choice.parallel && form.calls.several;
     dialog->calls_first = dialog->choice.kind == ToolChoice::Kind::kAuto && !rule.empty();
     return assign(&dialog->grammar.source,
                   call_grammar(form, dialog->tools, dialog->choice, dialog->in_reasoning, special, rule));

@@ -15,8 +15,6 @@
 
 namespace situ {
 
-inline constexpr int64_t kMostKeys = 2048;  // of one object of JSON: templates search them one by one
-
 struct ModelForm {
   Form form;
   std::vector<int64_t> shown;  // special tokens in the form's marks, which texts of answers have
@@ -38,6 +36,10 @@ struct Dialog {
 
 // Of a conversation by itself, before it is rendered. `form`: null: the tools are checked, and there is no dialog.
 Result<Dialog> dialog_of(const ModelForm* form, const ChatOptions& options);
+// Whether an answer has no end of its own.
+bool is_cut(FinishReason reason);
+// Why an answer has ended that the reader has read: an end inside a call cuts it, as a length does.
+FinishReason end_of(const AnswerReader& reader, FinishReason reason);
 // How the answer of a dialog that is read is parted.
 std::unique_ptr<AnswerParts> parts_of(const Dialog& dialog);
 

@@ -233,6 +233,7 @@ Status resolve_ends(const GenerateOptions& o, const ModelFolder& folder, const F
   for (const int64_t id : o.stop_ids) {
     settings.check_id("stop_ids", id);
     ends.push_back(id);
+    r.sampling.stop_ids.push_back(id);
   }
   for (const std::string& text : o.stop) {
     if (text.empty()) return Status::wrong_option("stop", "stop: a stop string is empty");
@@ -243,10 +244,12 @@ Status resolve_ends(const GenerateOptions& o, const ModelFolder& folder, const F
     if ((static_cast<unsigned char>(text[0]) & 0xC0) == 0x80)
       return Status::wrong_option("stop", "stop: '" + text + "' does not begin with a whole UTF-8 character");
     const std::optional<int64_t> id = tokenizer->token_to_id(text);
-    if (id && tokenizer->is_special(*id) && *id < settings.vocabulary)
-      ends.push_back(*id);  // its text never comes
-    else
+    if (id && tokenizer->is_special(*id) && *id < settings.vocabulary) {  // its text never comes
+      ends.push_back(*id);
+      r.sampling.stop_ids.push_back(*id);
+    } else {
       r.stop.push_back(text);
+    }
   }
   return settings.status;
 }

@@ -117,9 +117,8 @@ void Answer::close() {
     result_.finish_reason = FinishReason::kStopString;
   Event last{-1, rest.is_ok() && !parts_ ? *rest : std::string()};
   if (parts_) {
-    const FinishReason reason = result_.finish_reason;
     parts_->read(rest.is_ok() ? *rest : std::string(), last);
-    parts_->end(reason != FinishReason::kStop && reason != FinishReason::kStopString, last);
+    result_.finish_reason = parts_->end(result_.finish_reason, last);
   }
   last.finish = result_.finish_reason;
   show(std::move(last));

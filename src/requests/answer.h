@@ -20,7 +20,8 @@ class AnswerParts {
  public:
   virtual ~AnswerParts() = default;
   virtual void read(std::string_view text, Event& to) = 0;
-  virtual void end(bool cut, Event& to) = 0;  // `cut`: the answer has no end of its own
+  // Why the answer ended; returns that, or kLength where another end cuts a call.
+  virtual FinishReason end(FinishReason reason, Event& to) = 0;
 };
 
 // What the events of an answer say together.

@@ -565,12 +565,35 @@ TEST(Bodies, MessagesAreRead) {
     for (const ToolCall& call : turn.tool_calls) seen += call.id + call.name + call.arguments_json;
     seen += ";";
   }
-  EXPECT_EQ(seen, "system[]'a\n\nb';user[]'c''d';assistant[]t'e'1f{\"k\":[1]}2f{};tool[1]'r';tool[2]'';user[]'g';");
+  EXPECT_EQ(seen, "system[]'a\n\nb';user[]'c''d';assistant[]'e'1f{\"k\":[1]}2f{};tool[1]'r';tool[2]'';user[]'g';");
   ASSERT_EQ(ask.tools.size(), 1u);
   EXPECT_EQ(ask.tools[0].parameters_json, R"({"type":"object","properties":{"k":{}}})");
   EXPECT_TRUE(ask.tool_choice.kind == ToolChoice::Kind::kNamed && !ask.tool_choice.parallel && ask.shows_reasoning);
   EXPECT_EQ(ask.options.stop, (std::vector<std::string>{"x", "y"}));
-  EXPECT_EQ(ask.ignored.names(), (std::vector<std::string>{"odd", "tools[1]", "messages[3].content[3] (document)"}));
+  EXPECT_EQ(ask.ignored.names(), (std::vector<std::string>{"odd", "tools[1]", "thinking", "messages[2].content[0] (thinking)",
+                                                            "messages[3].content[3] (document)"}));
+}
+
+// What a result says that is an error, and a body of which tokens are counted, strictly read.
+TEST(Bodies, ErrorsOfResultsAndCountedBodies) {
+  Model model = load();
+  const Json body =
+      json_of(R"({"max_tokens": 4, "stream": true, "stop_sequences": ["x"], "temperature": 0.5, "top_p": 1,
+    "top_k": 3, "messages": [{"role": "user", "content": "c"},
+      {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "f", "input": {}}]},
+      {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "boom", "is_error": true},
+                                   {"type": "tool_result", "tool_use_id": "1", "content": "fine",
+                                    "is_error": false}]}]})");
+  BodyRules strict;
+  strict.strict = true;
+  const OrRefusal<Ask> read = count_tokens_protocol().read(body, model, strict);
+  ASSERT_TRUE(std::holds_alternative<Ask>(read)) << std::get<Refusal>(read).message;
+  EXPECT_TRUE(std::get<Ask>(read).ignored.names().empty());
+  const std::vector<Message>& turns = std::get<Prompt>(std::get<Ask>(read).input).messages;
+  ASSERT_EQ(turns.size(), 4u);
+  ASSERT_EQ(turns[2].parts.size(), 2u);
+  EXPECT_EQ(turns[2].parts[0].text + "|" + turns[2].parts[1].text, "Error:|boom");
+  EXPECT_EQ(turns[3].parts.size(), 1u);
 }
 
 // Which field is wrong, and the words and statuses of errors.

@@ -12,8 +12,6 @@
 
 namespace situ::serve {
 
-constexpr int64_t kMostKeys = 2048;  // of one object
-
 std::string shown(const Json& value) {
   constexpr size_t kMost = 100;
   std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);

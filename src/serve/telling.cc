@@ -77,24 +77,27 @@ void Telling::token(size_t request, const Event& token, std::vector<Out>& outs) 
   tell(choice, reading.reader.push(token.text), reading.held, outs);
 }
 
-void Telling::tell_rest(size_t choice, bool cut, std::vector<Out>& outs) {
+FinishReason Telling::tell_rest(size_t choice, FinishReason reason, std::vector<Out>& outs) {
   Reading& reading = reading_of(choice);
-  tell(choice, reading.reader.finish(cut), reading.held, outs);
+  const FinishReason ended = end_of(reading.reader, reason);
+  tell(choice, reading.reader.finish(is_cut(ended)), reading.held, outs);
   if (!reading.held.empty()) outs.push_back({choice, TextPiece{}, std::move(reading.held)});
   readings_.erase(choice);
+  return ended;
 }
 
-void Telling::tell_whole(size_t choice, const std::string& text, bool cut, std::vector<Told> tokens,
-                         std::vector<Out>& outs) const {
-  if (ask_.dialog.reads()) {
-    AnswerReader reader = ask_.dialog.reader();
-    tell(choice, reader.push(text), tokens, outs);
-    tell(choice, reader.finish(cut), tokens, outs);
-    if (tokens.empty()) return;
-    outs.push_back({choice, TextPiece{}, std::move(tokens)});
-  } else {
+FinishReason Telling::tell_whole(size_t choice, const std::string& text, FinishReason reason, std::vector<Told> tokens,
+                                 std::vector<Out>& outs) const {
+  if (!ask_.dialog.reads()) {
     outs.push_back({choice, TextPiece{text}, std::move(tokens)});
+    return reason;
   }
+  AnswerReader reader = ask_.dialog.reader();
+  tell(choice, reader.push(text), tokens, outs);
+  const FinishReason ended = end_of(reader, reason);
+  tell(choice, reader.finish(is_cut(ended)), tokens, outs);
+  if (!tokens.empty()) outs.push_back({choice, TextPiece{}, std::move(tokens)});
+  return ended;
 }
 
 std::vector<Told> Telling::told_of_prompt(size_t request, const Generation& g) const {
@@ -115,18 +118,18 @@ void Telling::end(size_t request, const Generation& g, std::vector<Out>& outs) {
     const size_t number = request * static_cast<size_t>(ask_.choices) + k;
     usage_.answer += std::ssize(c.ids);
     if (ask_.dialog.reads()) usage_.reasoning += reasoning_tokens(ask_.dialog, *impl_of(*ask_.by).text(), c.ids);
-    const bool cut = c.reason != FinishReason::kStop && c.reason != FinishReason::kStopString;
+    FinishReason reason = c.reason;
     if (at_once_) {
       std::vector<Told> tokens = told_of_prompt(request, g);
       for (size_t i = 0; i < c.logprobs.size(); ++i)
         tokens.push_back({c.ids[i], c.logprobs[i].logprob, c.logprobs[i].top});
-      tell_whole(number, c.text, cut, std::move(tokens), outs);
+      reason = tell_whole(number, c.text, c.reason, std::move(tokens), outs);
     } else if (k > 0 && ask_.options.beams.value_or(1) > 1) {  // of which the best one is told as it comes
-      tell_whole(number, c.text, cut, {}, outs);
+      reason = tell_whole(number, c.text, c.reason, {}, outs);
     } else if (ask_.dialog.reads()) {
-      tell_rest(number, cut, outs);
+      reason = tell_rest(number, c.reason, outs);
     }
-    Ended end{c.reason, std::ssize(c.ids), stop_string_of(ask_, c), {}, g.seed};
+    Ended end{reason, std::ssize(c.ids), reason == c.reason ? stop_string_of(ask_, c) : "", {}, g.seed};
     if (k == 0 && ask_.prompt_logprobs) end.prompt_logprobs = g.prompt_logprobs;
     outs.push_back({number, std::move(end), {}});
   }

@@ -31,10 +31,10 @@ class Telling {
   };
   Reading& reading_of(size_t choice);
   static void tell(size_t choice, std::vector<DialogEvent> events, std::vector<Told>& held, std::vector<Out>& outs);
-  // `cut`: the answer has no end of its own.
-  void tell_whole(size_t choice, const std::string& text, bool cut, std::vector<Told> tokens,
-                  std::vector<Out>& outs) const;
-  void tell_rest(size_t choice, bool cut, std::vector<Out>& outs);
+  // They return why the choice has ended: see end_of().
+  FinishReason tell_whole(size_t choice, const std::string& text, FinishReason reason, std::vector<Told> tokens,
+                          std::vector<Out>& outs) const;
+  FinishReason tell_rest(size_t choice, FinishReason reason, std::vector<Out>& outs);
   std::vector<Told> told_of_prompt(size_t request, const Generation& generation) const;
   const Ask& ask_;
   const bool in_pieces_, at_once_;

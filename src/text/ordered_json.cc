@@ -6,6 +6,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "text/json_file.h"
+
 namespace situ {
 namespace {
 
@@ -114,6 +116,13 @@ std::variant<Json, JsonFault> parse_ordered(std::string_view text,
   Builder builder(skips);
   if (Json::sax_parse(text, &builder)) return std::move(builder.root);
   return builder.fault;
+}
+
+Json ordered_json_of(std::string_view text) {
+  if (!check_json(text, "", kMostKeys).is_ok()) return Json(Json::value_t::discarded);
+  std::variant<Json, JsonFault> read = parse_ordered(text);
+  Json* const json = std::get_if<Json>(&read);
+  return json ? std::move(*json) : Json(Json::value_t::discarded);
 }
 
 }  // namespace situ

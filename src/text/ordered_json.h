@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string_view>
 #include <variant>
 
 namespace situ {
+
+inline constexpr int64_t kMostKeys = 2048;  // of one object: templates search them one by one
 
 // Why a text is no JSON.
 struct JsonFault {
@@ -21,5 +24,8 @@ struct JsonFault {
 // null stands true.
 std::variant<nlohmann::ordered_json, JsonFault> parse_ordered(
     std::string_view text, const std::function<bool(std::string_view key)>& skips = nullptr);
+
+// The same, of any text; discarded where it is no JSON, or check_json() does not let it through.
+nlohmann::ordered_json ordered_json_of(std::string_view text);
 
 }  // namespace situ

@@ -43,6 +43,8 @@ class TurnReader {
     return all.empty() ? "" : json_text(all);
   }
 
+  bool hides_reasoning() const { return r_.form() && r_.form()->form.reasoning.field.empty(); }
+
   void read_system() {
     const Json* system = r_.find("system");
     if (!system) return;
@@ -100,6 +102,8 @@ class TurnReader {
       read_call(block, where);
     } else if (type == "tool_result" && !assistant) {
       read_result(block, where);
+    } else if (type == "thinking" && assistant && hides_reasoning()) {
+      r_.ask.ignored.add(where + " (thinking)");
     } else if (type == "thinking" && assistant) {
       if (std::optional<std::string> text = r_.string(where + ".thinking", block.value("thinking", Json())))
         turn().reasoning += *text;
@@ -147,6 +151,10 @@ class TurnReader {
     if (!id) return;
     Message result{"tool", {}};
     result.tool_call_id = *id;
+    // Templates have no place for it.
+    const Json failed = block.value("is_error", Json());
+    if (!failed.is_null() && !failed.is_boolean()) return r_.refuse_type(where + ".is_error", failed, "true or false");
+    if (failed == true) result.parts.push_back(Part::of_text("Error:"));
     const Json content = block.value("content", Json());
     if (content.is_string()) {
       result.parts.push_back(Part::of_text(content.get<std::string>()));

@@ -44,6 +44,7 @@ void read_thinking(BodyReader& r, const char* name, const Json& value) {
                                                      shown(value.is_object() ? type : value));
   r.ignore_others(value, name, {"type", "budget_tokens", "display"});
   r.ask.shows_reasoning = type != "disabled" && value.value("display", Json()) != "omitted";
+  if (type != "disabled" && r.form() && !r.form()->form.reasons()) r.ask.ignored.add(name);
 }
 
 // {"format": {"type": "json_schema", "schema"}, "effort"}
@@ -105,7 +106,9 @@ constexpr const char *kString = R"({"type":"string"})", *kBool = R"({"type":"boo
                      *kRatio = R"({"type":"number","minimum":0,"maximum":1})",
                      *kTexts = R"({"type":"array","items":{"type":"string"}})";
 
-constexpr BodyField without_effect(const char* name) { return {name, kEach, Use::kAccepted, "{}", ""}; }
+constexpr BodyField without_effect(const char* name, int routes = kEach) {
+  return {name, routes, Use::kAccepted, "{}", ""};
+}
 
 constexpr BodyField kFields[] = {
     {"model", kEach, Use::kUsed, kString, "The model's name, as the answer has it too", read_model},
@@ -135,6 +138,13 @@ constexpr BodyField kFields[] = {
      read_thinking},
     {"output_config", kEach, Use::kOption, kObject, "format: json_schema with a schema that the answer follows",
      read_output},
+    // Tokens are counted of the same body that asks for an answer.
+    without_effect("max_tokens", kCountTokens),
+    without_effect("stream", kCountTokens),
+    without_effect("stop_sequences", kCountTokens),
+    without_effect("temperature", kCountTokens),
+    without_effect("top_p", kCountTokens),
+    without_effect("top_k", kCountTokens),
     without_effect("metadata"),
     without_effect("service_tier"),
     without_effect("cache_control"),

@@ -145,7 +145,9 @@ void read_tool_choice(Reader& r, const char* name, const Json& value) {
   using Kind = ToolChoice::Kind;
   ToolChoice& choice = r.ask.tool_choice;
   const Json function = value.is_object() ? value.value("function", Json()) : Json();
-  const Json called = function.is_object() ? function.value("name", Json()) : Json();
+  // Some clients leave the inner object out.
+  const Json& named = function.is_null() ? value : function;
+  const Json called = named.is_object() ? named.value("name", Json()) : Json();
   if (called.is_string() && value.value("type", Json("function")) == "function") {
     choice.kind = Kind::kNamed;
     choice.name = called.get<std::string>();

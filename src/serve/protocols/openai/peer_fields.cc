@@ -32,8 +32,8 @@ constexpr BodyField kPeerFields[] = {
     of_template("verbosity"),
     refused_but("modalities", kChat, R"([["text"], []])", "answers are texts"),
     refused_but("audio", kChat, "[]", "answers are texts"),
-    refused_but("functions", kChat, "[[]]", "tool calls are not supported"),
-    refused_but("function_call", kChat, R"(["none", "auto"])", "tool calls are not supported"),
+    refused_but("functions", kChat, "[[]]", "tools is"),
+    refused_but("function_call", kChat, R"(["none", "auto"])", "tool_choice is"),
     refused_but("web_search_options", kChat, "[]", "nothing is fetched"),
     refused_but("suffix", kText, R"([""])", "nothing is inserted before a text"),
     // vLLM
