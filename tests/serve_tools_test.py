@@ -310,7 +310,7 @@ class ToolsTest(CliTest):
             self.assertEqual(self.ends(name, "2", stop=["look"]), ("Let me ", [], "stop"))
 
     def test_a_stop_string_that_is_a_mark_of_the_model(self):
-        for stop, expected in (("</tool_call>", ("So.", CALLS["2"], "tool_calls")), ("<tool_call>", ("So.", [], "stop")), ("</think>", (None, [], "stop"))):
+        for stop, expected in (("</tool_call>", ("So.", CALLS["2"], "tool_calls")), ("<tool_call>", ("So.\n", [], "stop")), ("</think>", (None, [], "stop"))):
             with self.subTest(stop=stop):
                 self.assertEqual(self.ends("special", "1", stop=[stop]), expected)
                 ids = self.server.ask("POST", "/tokenize", {"model": "special", "content": stop})[1]["tokens"]

@@ -92,12 +92,16 @@ std::string AnswerGrammar::sections_behind(bool open_read, bool call_open_read) 
   const std::string call = lark_.rule(joined({lark_.mark(calls_.call_open), body, lark_.mark(calls_.call_close)}));
   const std::string first = call_open_read ? joined({body, lark_.mark(calls_.call_close)}) : call;
   const std::string open = open_read ? "" : lark_.mark(calls_.open);
+  // White space in a list of JSON is free.
+  const bool list = calls_.kind == CallForm::Kind::kObject && trimmed(calls_.open).ends_with('[');
+  const std::string gap = list ? space() : "";
   std::string others;
   if (more()) {
-    const std::string between = lark_.mark(calls_.between);
+    const std::string between =
+        list ? joined({lark_.mark(trimmed(calls_.between)), gap}) : lark_.mark(calls_.between);
     others = "(" + joined({between.empty() ? space() : between, call}) + ")*";
   }
-  return joined({open, first, others, lark_.mark(calls_.close)});
+  return joined({open, gap, first, others, gap, lark_.mark(list ? trimmed_left(calls_.close) : calls_.close)});
 }
 
 std::string AnswerGrammar::bare() {

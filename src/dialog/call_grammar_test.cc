@@ -266,6 +266,11 @@ TEST(CallGrammar, WhatMayBeginAnAnswer) {
     EXPECT_TRUE(taken(tokenizer, json, space + std::string("<think>hm</think>\n12")).whole) << json;
     EXPECT_FALSE(taken(tokenizer, json, space + std::string("<think>hm")).whole);
   }
+  const FolderTokenizer lists = testing::tokenizer_with(testing::kMistralTemplate);
+  EXPECT_TRUE(taken(lists, grammar_of(find_form(lists), {}),
+                    "[TOOL_CALLS] [\n    {\"name\": \"now\", \"arguments\": {}, \"id\": \"abcdefgh1\"},\n    "
+                    "{\"name\": \"now\", \"arguments\": {}, \"id\": \"abcdefgh2\"}\n]")
+                  .whole);
   const FolderTokenizer bare = testing::tokenizer_with(testing::kLlama3Template);
   const std::string lark = grammar_of(find_form(bare), {ChoiceKind::kAuto, "", false});
   EXPECT_TRUE(taken(bare, lark, R"({"a": 1})").whole) << lark;

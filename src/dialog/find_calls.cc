@@ -43,6 +43,7 @@ std::vector<Call> two_calls() {
 struct Shown {
   std::string one, two;        // two: "" where it cannot be rendered, or shows one call only
   std::string before, behind;  // what an answer stands between
+  std::string end;             // behind a text
 };
 
 std::optional<Shown> shown_calls(const Renderer& render, const CallStyle& style) {
@@ -54,6 +55,7 @@ std::optional<Shown> shown_calls(const Renderer& render, const CallStyle& style)
   Shown shown;
   const Common around = common(*one, *text);
   shown.before = one->substr(0, around.before), shown.behind = one->substr(one->size() - around.behind);
+  if (const size_t at = text->rfind(kText); at != std::string::npos) shown.end = text->substr(at + kText.size());
   shown.one = one->substr(around.before, one->size() - around.before - around.behind);
   const auto two = render(Json::array({user(), answer("", calls, style)}), false, tools);
   if (two && has(*two, kNames[1]) && two->starts_with(shown.before) && two->ends_with(shown.behind))
@@ -136,6 +138,7 @@ std::optional<CallForm> named_form(const Shown& shown) {
   CallForm form;
   form.kind = CallForm::Kind::kNamed;
   std::optional<std::string> between;
+  std::string behind_two;
   const std::string middle = one.substr(behind_name, body->begin - behind_name);
   form.name_close = middle;
   const size_t second = shown.two.find(kNames[1]);
@@ -143,6 +146,7 @@ std::optional<CallForm> named_form(const Shown& shown) {
   if (second != std::string::npos && first_body && first_body->end <= second) {
     between = shown.two.substr(first_body->end, second - first_body->end);
     const auto second_body = json_with(shown.two, kKeys[0], second);
+    if (second_body) behind_two = shown.two.substr(second_body->end);
     const size_t behind_second = second + kNames[1].size();
     const std::string other =
         second_body ? shown.two.substr(behind_second, second_body->begin - behind_second) : middle;
@@ -157,6 +161,11 @@ std::optional<CallForm> named_form(const Shown& shown) {
     form.id_open = middle.substr(0, id), form.name_close = middle.substr(end), form.id_is_index = false;
   }
   solve_marks(form, one.substr(0, name), one.substr(body->end), between);
+  // A template may write the mark behind all calls of several ones only.
+  if (form.close.empty() && between && behind_two.starts_with(form.call_close)) {
+    form.close = behind_two.substr(form.call_close.size());
+    if (form.close.ends_with(shown.end)) form.close.resize(form.close.size() - shown.end.size());
+  }
   return form;
 }
 
