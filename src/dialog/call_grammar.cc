@@ -9,8 +9,8 @@
 #include "dialog/marks.h"
 #include "dialog/schema_parts.h"
 #include "dialog/schemas.h"
-#include "text/json_file.h"
 #include "dialog/shape.h"
+#include "text/json_file.h"
 
 namespace situ {
 namespace {
@@ -97,8 +97,7 @@ std::string AnswerGrammar::sections_behind(bool open_read, bool call_open_read) 
   const std::string gap = list ? space() : "";
   std::string others;
   if (more()) {
-    const std::string between =
-        list ? joined({lark_.mark(trimmed(calls_.between)), gap}) : lark_.mark(calls_.between);
+    const std::string between = list ? joined({lark_.mark(trimmed(calls_.between)), gap}) : lark_.mark(calls_.between);
     others = "(" + joined({between.empty() ? space() : between, call}) + ")*";
   }
   return joined({open, gap, first, others, gap, lark_.mark(list ? trimmed_left(calls_.close) : calls_.close)});

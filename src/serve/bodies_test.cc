@@ -570,8 +570,9 @@ TEST(Bodies, MessagesAreRead) {
   EXPECT_EQ(ask.tools[0].parameters_json, R"({"type":"object","properties":{"k":{}}})");
   EXPECT_TRUE(ask.tool_choice.kind == ToolChoice::Kind::kNamed && !ask.tool_choice.parallel && ask.shows_reasoning);
   EXPECT_EQ(ask.options.stop, (std::vector<std::string>{"x", "y"}));
-  EXPECT_EQ(ask.ignored.names(), (std::vector<std::string>{"odd", "tools[1]", "thinking", "messages[2].content[0] (thinking)",
-                                                            "messages[3].content[3] (document)"}));
+  EXPECT_EQ(ask.ignored.names(),
+            (std::vector<std::string>{"odd", "tools[1]", "thinking", "messages[2].content[0] (thinking)",
+                                      "messages[3].content[3] (document)"}));
 }
 
 // What a result says that is an error, and a body of which tokens are counted, strictly read.

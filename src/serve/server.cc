@@ -89,7 +89,8 @@ Result<std::unique_ptr<Server>> Server::start(ServeOptions options, HostedModels
     s->http_ = std::move(*http);
   }
   s->threads_.emplace_back([s] { s->advance_calls(); });
-  const unsigned preparing = std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u);
+  // Two at least: one that makes a large grammar keeps nobody waiting.
+  const unsigned preparing = std::clamp(std::thread::hardware_concurrency() / 2, 2u, 4u);
   for (unsigned i = 0; i < preparing; ++i) s->threads_.emplace_back([s] { s->prepare_calls(s->to_prepare_); });
   for (Queue* queue : {&s->texts_, &s->texts_, &s->long_, &s->pages_})
     s->threads_.emplace_back([s, queue] { s->prepare_calls(*queue); });
