@@ -85,6 +85,7 @@ std::string closing(std::string_view open) {
 // The thought of an answer, shown under one of the keys that templates have for it.
 bool find_thought(const Renderer& render, const probe::CallStyle& style, Form& form) {
   const probe::Call call{std::string(probe::kNames[0]), {{std::string(probe::kKeys[0]), "x"}}};
+  std::string shown;  // under the first key that is shown, without marks
   for (const char* field : {"reasoning_content", "reasoning", "thinking", "tool_plan"})
     for (const bool with_call : {false, true}) {
       if (with_call && !form.calls_shown) continue;
@@ -94,6 +95,7 @@ bool find_thought(const Renderer& render, const probe::CallStyle& style, Form& f
                                with_call ? probe::variables_with_tools() : Json::object());
       const size_t at = text ? text->find(probe::kThought) : std::string::npos;
       if (at == std::string::npos) continue;
+      if (shown.empty()) shown = field;
       form.reasoning.field = field;
       form.reasoning.open = last_mark(std::string_view(*text).substr(0, at));
       form.reasoning.close = first_mark(std::string_view(*text).substr(at + probe::kThought.size()));
@@ -103,6 +105,7 @@ bool find_thought(const Renderer& render, const probe::CallStyle& style, Form& f
       if (form.reasoning.open.empty() || (alone && probe::has(*alone, before_text))) continue;
       if (!form.reasoning.close.empty()) return true;
     }
+  if (!shown.empty()) form.reasoning.field = shown;
   form.reasoning.open.clear(), form.reasoning.close.clear();
   return false;
 }

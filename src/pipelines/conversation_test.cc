@@ -82,7 +82,7 @@ TEST(Conversation, WhatTemplatesGet) {
   EXPECT_EQ(json::parse(chat.render({call, result}).value()), json::parse(R"([
     {"role": "assistant", "content": "", "reasoning_content": "r", "tool_calls": [
       {"id": "c1", "type": "function", "function": {"name": "f", "arguments": {"b": 1, "a": [2]}}},
-      {"type": "function", "function": {"name": "g", "arguments": "no JSON"}}]},
+      {"type": "function", "function": {"name": "g", "arguments": {"arguments": "no JSON"}}}]},
     {"role": "tool", "content": "3", "name": "f", "tool_call_id": "c1"}])"));
   Message parts{"user", {Part::of_text("a"), Part::of_text("b")}};
   EXPECT_EQ(json::parse(chat.render({parts}).value())[0]["content"], "a\nb");
@@ -97,9 +97,9 @@ TEST(Conversation, WhatTemplatesGet) {
 TEST(Conversation, VariablesAndTools) {
   const Chat chat("{{ tools | tojson }} {{ tools[0].x }} {{ shout }} {{ add_generation_prompt }}");
   ChatOptions options;
-  options.tools_json = R"([{"x": "</s>"}])";
+  options.tools_json = R"([{"name": "f", "x": "</s>"}])";
   options.variables_json = R"({"shout": [true]})";
-  EXPECT_EQ(chat.render({user("x")}, options).value(), R"([{"x": "</s>"}] </s> [True] True)");
+  EXPECT_EQ(chat.render({user("x")}, options).value(), R"([{"name": "f", "x": "</s>"}] </s> [True] True)");
   const std::vector<int64_t> ids = chat.encode({user("x")}, options);
   EXPECT_EQ(std::count(ids.begin(), ids.end(), 259), 0);  // texts of tools are text
   for (const char* wrong : {"{", "[]", "3", "{\"a\": NaN}}"}) {

@@ -60,7 +60,7 @@ Prompt asked(const std::string& tools = "", const std::string& choice = "") {
   return prompt;
 }
 
-GenerateOptions tokens(int64_t most) {
+GenerateOptions at_most(int64_t most) {
   GenerateOptions options;
   options.max_new_tokens = most;
   return options;
@@ -100,7 +100,7 @@ TEST(Dialogs, ReasoningAndCallsOfAnAnswer) {
   for (const std::vector<std::string>& special :
        {std::vector<std::string>(), {"<think>", "<tool_call>", "</tool_call>"}}) {
     const Model model = forced(testing::kQwen3Template, kThoughtAndCall, special);
-    const Generation g = answer(model, asked(kTools), tokens(100));
+    const Generation g = answer(model, asked(kTools), at_most(100));
     EXPECT_EQ(g.reasoning, "A cold city.");
     EXPECT_EQ(g.text, "Let me look.");
     ASSERT_EQ(g.tool_calls.size(), 1u);
@@ -112,27 +112,27 @@ TEST(Dialogs, ReasoningAndCallsOfAnAnswer) {
     EXPECT_TRUE(g.notes.empty());
     // Cut behind each token: nothing but the beginning of this, and no part of a call.
     for (int64_t most = 1; most < std::ssize(kThoughtAndCall); ++most) {
-      const Generation cut = answer(model, asked(kTools), tokens(most));
+      const Generation cut = answer(model, asked(kTools), at_most(most));
       EXPECT_TRUE(g.reasoning.starts_with(cut.reasoning)) << cut.reasoning;
       EXPECT_TRUE((g.text + "\n").starts_with(cut.text)) << cut.text;
       EXPECT_EQ(cut.finish_reason, FinishReason::kLength);
       EXPECT_LE(cut.tool_calls.size(), most > 10 ? 1u : 0u);
     }
     // Without tools calls are text.
-    const Generation plain = answer(model, asked(), tokens(100));
+    const Generation plain = answer(model, asked(), at_most(100));
     EXPECT_EQ(plain.reasoning, "A cold city.");
     EXPECT_TRUE(plain.tool_calls.empty());
     EXPECT_TRUE(plain.text.starts_with("Let me look.")) << plain.text;
     // A prompt of ids is answered with text.
     const std::vector<int64_t> ids = model.tokenizer().encode(asked().messages).value();
-    EXPECT_TRUE(answer(model, Prompt(ids), tokens(100)).reasoning.empty());
+    EXPECT_TRUE(answer(model, Prompt(ids), at_most(100)).reasoning.empty());
   }
 }
 
 TEST(Dialogs, ACallbackThatEndsAnAnswerHasWhatCameBefore) {
   const Model model = forced(testing::kQwen3Template, kThoughtAndCall);
   int events = 0;
-  const Generation g = model.generate(asked(kTools), tokens(100), [&](const Event&) { return ++events < 5; }).value();
+  const Generation g = model.generate(asked(kTools), at_most(100), [&](const Event&) { return ++events < 5; }).value();
   EXPECT_EQ(g.finish_reason, FinishReason::kCallback);
   EXPECT_EQ(g.reasoning, "A cold city.");
   EXPECT_TRUE(std::string("Let me look.").starts_with(g.text)) << g.text;
@@ -146,7 +146,7 @@ TEST(Dialogs, WhatAnAnswerMustBeStandsBehindTheReasoning) {
   const std::string schema =
       R"({"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"], "additionalProperties": false})";
   for (const bool tools : {false, true}) {
-    GenerateOptions options = tokens(100);
+    GenerateOptions options = at_most(100);
     options.json_schema = schema;
     Generation g = answer(model, asked(tools ? kTools : ""), options);
     EXPECT_EQ(g.reasoning, "{1}");
@@ -168,7 +168,7 @@ TEST(Dialogs, WhatAnAnswerMustBeStandsBehindTheReasoning) {
       "<think>",          "\nhm", "\n</think>\n\n", "<tool_call>\n", "{\"name\": \"now\", ",
       "\"arguments\": {", "}}",   "\n</tool_call>"};
   const Model caller = forced(testing::kQwen3Template, call);
-  GenerateOptions options = tokens(100);
+  GenerateOptions options = at_most(100);
   options.json_schema = schema;
   const Generation g = answer(caller, asked(kTools), options);
   EXPECT_EQ(g.text, "");
@@ -179,7 +179,7 @@ TEST(Dialogs, WhatAnAnswerMustBeStandsBehindTheReasoning) {
 TEST(Dialogs, ATemplateWithoutToolsHasTheDocumentedForm) {
   const Model model = forced(testing::kPlainTemplate,
                              {"<tool_call>\n", "{\"name\": \"now\", ", "\"arguments\": {", "}}", "\n</tool_call>"});
-  const Generation g = answer(model, asked(kTools), tokens(100));
+  const Generation g = answer(model, asked(kTools), at_most(100));
   ASSERT_EQ(g.tool_calls.size(), 1u);
   ASSERT_EQ(g.notes.size(), 1u);
   EXPECT_NE(g.notes[0].find("shows no tools"), std::string::npos);
@@ -207,13 +207,13 @@ TEST(Dialogs, ATemplateWithoutToolsHasTheDocumentedForm) {
   // Not shown.
   const Prompt none = asked(kTools, "none");
   EXPECT_EQ(model.tokenizer().render(none.messages, none.chat).value().find("weather"), std::string::npos);
-  EXPECT_TRUE(answer(model, none, tokens(100)).tool_calls.empty());
+  EXPECT_TRUE(answer(model, none, at_most(100)).tool_calls.empty());
 }
 
 TEST(Dialogs, TheAnswerMustCall) {
   const Model model = forced(testing::kQwen3Template, kThoughtAndCall);
   for (const char* choice : {"required", "weather"}) {
-    const Generation g = answer(model, asked(kTools, choice), tokens(200));
+    const Generation g = answer(model, asked(kTools, choice), at_most(200));
     EXPECT_EQ(g.text, "");
     ASSERT_FALSE(g.tool_calls.empty()) << choice;
     EXPECT_EQ(g.tool_calls[0].name, choice == std::string("weather") ? "weather" : "now");
@@ -231,11 +231,11 @@ TEST(Dialogs, Errors) {
         {R"([{"name": "f"}, {"name": "f"}])", "", "tools: [1]: two tools are called 'f'"},
         {R"([{"name": "f"}])", "g", "tool_choice should be auto, none, required or the name of a tool, is 'g'"},
         {"", "required", "tool_choice wants a call, and there are no tools"}}) {
-    const Status status = model.generate(asked(tools, choice), tokens(1), nullptr).status();
+    const Status status = model.generate(asked(tools, choice), at_most(1), nullptr).status();
     EXPECT_EQ(status.code(), Code::kInvalidArgument) << tools;
     EXPECT_NE(status.message().find(words), std::string::npos) << status.message();
   }
-  GenerateOptions options = tokens(4);
+  GenerateOptions options = at_most(4);
   options.beams = 2;
   EXPECT_EQ(model.generate(asked(kTools), options, nullptr).status().option(), "tools");
   EXPECT_TRUE(model.generate(asked(), options, nullptr).is_ok());
