@@ -212,7 +212,7 @@ class HttpTest(ServeCase):
 class KeysTest(ServeCase):
     def test_keys(self):
         keys = self.folder / "keys"
-        keys.write_text("# ours\nann:secret-1\nsecret-2\nlow:secret-3 priority=-2\n")
+        keys.write_text("# ours\nann:secret-1\nsecret-2\n")
         keys.chmod(0o600)
         server = Server(self.model, "--port", 0, "--api-key-file", keys, "--cors", "http://page", "--allowed-host", "Box.local", "--log", "json")
         try:
@@ -228,8 +228,6 @@ class KeysTest(ServeCase):
             self.assertEqual((head.status, head.getheader("access-control-allow-origin"), head.getheader("access-control-allow-headers")), (204, "http://page", "authorization"))
             head, _ = server.ask("GET", "/v1/models", headers={**page, "X-Api-Key": "secret-2"})
             self.assertEqual((head.status, head.getheader("access-control-allow-origin")), (200, "http://page"))
-            priority = lambda **fields: server.ask("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1, **fields}, {"X-Api-Key": "secret-3"})[1].get("situ")
-            self.assertEqual((priority(), priority(priority=-2), priority(priority=-1)), (None, None, {"ignored": ["priority"]}))
             keys.write_text("ann:new\n")
             server.process.send_signal(signal.SIGHUP)
             self.wait_for(lambda: server.ask("GET", "/v1/models", headers={"X-Api-Key": "new"})[0].status == 200)
