@@ -386,16 +386,18 @@ TEST_P(OneModel, ChoicesBeyondTheStateAreAsAlone) {
 TEST_P(OneModel, BeamsThatGiveWayAreAsAlone) {
   LoadOptions options;
   options.context_length = 160;
-  options.slots = 170;
+  options.slots = 210;
   options.threads = 1;
   Model model = load(options);
   for (int seed = 0; seed < 4; ++seed) {
     Request beams, other;
     beams.prompt = Prompt(some_tokens(20, seed));
-    beams.options.max_new_tokens = 80;
+    const bool groups = seed % 2 == 1;  // have less in common
+    beams.options.max_new_tokens = groups ? 80 : 110;
     beams.options.ignore_eos = true;
     beams.options.beams = 4;
     beams.options.num_return = 4;
+    if (groups) beams.options.beam_groups = 2, beams.options.diversity_penalty = 1;
     other.prompt = Prompt(some_tokens(10, seed));
     other.options.max_new_tokens = 120;
     other.options.ignore_eos = true;
@@ -403,7 +405,7 @@ TEST_P(OneModel, BeamsThatGiveWayAreAsAlone) {
     beams.options.prefix_cache = other.options.prefix_cache = PrefixReuse::kOff;
     const Result<Generation> alone = model.generate(beams.prompt, beams.options, nullptr);
     ASSERT_TRUE(alone.is_ok()) << alone.status().message();
-    EXPECT_EQ(alone->output_ids.size(), 80u);
+    EXPECT_EQ(std::ssize(alone->output_ids), beams.options.max_new_tokens);
     const int64_t before = model.stats().preemptions;
     std::vector<Ticket> tickets;
     impl_of(model).between_steps([&] {  // both begin with the same step

@@ -23,7 +23,8 @@ BeamDecoding::BeamDecoding(Served& served, Opening opening, AnswerRules rules, b
 BeamDecoding::Root BeamDecoding::root_of(size_t beam) const {
   Root root;
   const std::span<const int64_t> ids = branches_[beam].sampler.ids();
-  const int64_t most = prompt_done_ ? std::ssize(ids) - 1 : prompt_tokens();
+  const bool offered = branches_[beam].offered || !prompt_done_;
+  const int64_t most = std::ssize(ids) - (offered ? 0 : 1);
   for (size_t i = 0; i < beam; ++i) {
     const std::span<const int64_t> others = branches_[i].sampler.ids();
     const int64_t common = std::mismatch(ids.begin(), ids.end(), others.begin(), others.end()).first - ids.begin();
