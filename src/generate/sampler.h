@@ -34,7 +34,7 @@ struct SamplingOptions {
   std::vector<std::vector<int64_t>> bad_words;
   int64_t min_new_tokens = 0;
   std::vector<int64_t> end_ids;   // not chosen before min_new_tokens
-  std::vector<int64_t> stop_ids;  // those of end_ids that the caller names: they may end what a grammar has them in
+  std::vector<int64_t> stop_ids;  // special ones of end_ids that the caller names: they end what a grammar has them in
   // The only tokens that can be chosen: the first one after a prompt of one token; the last one before the answer ends
   // by its length, max_new_tokens (one of several ids; 0: no length).
   std::optional<int64_t> forced_first;

@@ -233,7 +233,7 @@ Status resolve_ends(const GenerateOptions& o, const ModelFolder& folder, const F
   for (const int64_t id : o.stop_ids) {
     settings.check_id("stop_ids", id);
     ends.push_back(id);
-    r.sampling.stop_ids.push_back(id);
+    if (tokenizer && tokenizer->is_special(id)) r.sampling.stop_ids.push_back(id);
   }
   for (const std::string& text : o.stop) {
     if (text.empty()) return Status::wrong_option("stop", "stop: a stop string is empty");
