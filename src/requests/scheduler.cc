@@ -313,6 +313,7 @@ void Scheduler::begin_round() {
         lane->answers_now = lane->answers_now || (tokens > 0 && tokens <= lane->served.chunk());
       }
   }
+  if (lanes_.size() == 1 && !lanes_[0]->watched) return;  // nobody is awaited
   const size_t from = (first_fed_ + 1) % lanes_.size();
   first_fed_ = from;
   bool found = false;
