@@ -4,11 +4,11 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/hub/inventory.h"
+#include "cli/hub/name.h"
 #include "cli/models.h"
 #include "cli/options.h"
 #include "cli/terminal.h"
-#include "hub/inventory.h"
-#include "hub/name.h"
 
 namespace situ::cli {
 namespace {

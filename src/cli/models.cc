@@ -11,9 +11,9 @@
 #include <memory>
 
 #include "cli/closest.h"
+#include "cli/hub/name.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
-#include "hub/name.h"
 #include "situ/speech.h"
 
 namespace situ::cli {

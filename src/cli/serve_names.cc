@@ -3,9 +3,9 @@
 #include <filesystem>
 #include <map>
 
+#include "cli/hub/name.h"
 #include "cli/models.h"
 #include "cli/serve.h"
-#include "hub/name.h"
 
 namespace situ::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/assign.h"
-#include "dialog/history.h"
+#include "text/dialog/history.h"
 #include "text/json_file.h"
 #include "text/mark.h"
 #include "text/ordered_json.h"

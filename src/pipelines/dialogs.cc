@@ -5,10 +5,10 @@
 
 #include "base/assign.h"
 #include "base/random_id.h"
-#include "dialog/call_grammar.h"
-#include "dialog/find_form.h"
 #include "requests/text_output.h"
 #include "situ/tools.h"
+#include "text/dialog/call_grammar.h"
+#include "text/dialog/find_form.h"
 #include "text/json_file.h"
 #include "text/ordered_json.h"
 #include "text/tokenizer.h"

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "dialog/answer_reader.h"
-#include "dialog/form.h"
-#include "dialog/tool.h"
 #include "pipelines/grammar_cache.h"
 #include "requests/answer.h"
+#include "text/dialog/answer_reader.h"
+#include "text/dialog/form.h"
+#include "text/dialog/tool.h"
 
 namespace situ {
 

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <fstream>
 
-#include "dialog/test_templates.h"
 #include "onnx/test_model.h"
 #include "situ/model.h"
+#include "text/dialog/test_templates.h"
 
 namespace situ {
 namespace {

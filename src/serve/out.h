@@ -8,9 +8,9 @@
 #include <variant>
 #include <vector>
 
-#include "dialog/events.h"
 #include "serve/refusal.h"
 #include "situ/generation.h"
+#include "text/dialog/events.h"
 
 namespace situ::serve {
 

@@ -6,11 +6,11 @@
 
 #include "base/context_words.h"
 #include "base/one_line.h"
-#include "dialog/call_grammar.h"
 #include "pipelines/llm.h"
 #include "pipelines/read_prompt.h"
 #include "pipelines/sampling.h"
 #include "situ/version.h"
+#include "text/dialog/call_grammar.h"
 
 namespace situ::serve {
 namespace {

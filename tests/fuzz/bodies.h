@@ -4,7 +4,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "dialog/test_templates.h"
 #include "fuzz_input.h"
 #include "onnx/test_model.h"
 #include "serve/body_limits.h"
@@ -12,6 +11,7 @@
 #include "serve/protocol.h"
 #include "serve/requests.h"
 #include "situ/model.h"
+#include "text/dialog/test_templates.h"
 #include "text/grammar.h"
 
 namespace situ::fuzz {
