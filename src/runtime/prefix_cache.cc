@@ -1,6 +1,7 @@
 #include "runtime/prefix_cache.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace situ {
 namespace {
@@ -75,6 +76,7 @@ Sequence PrefixCache::find(std::span<const int64_t> tokens, const Tree& tree) {
     last = node;
     const size_t common = common_length(node->tokens, tokens);
     append_runs(runs, part_of(node->runs, 0, static_cast<int64_t>(common)));
+    node->again = true;
     if (common < node->tokens.size()) break;
     if (node->whole >= 0) {
       known = runs;
@@ -97,6 +99,7 @@ void PrefixCache::split(Node* node, size_t length) {
   std::unique_ptr<Node>& below = upper->children[tokens[0]];
   std::unique_ptr<Node>& place = node->parent->children.find(node->tokens[0])->second;
   upper->parent = node->parent;
+  upper->again = std::exchange(node->again, false);  // its end was not found
   put_after(upper.get(), node);
   node->runs = std::move(runs);
   node->tokens = std::move(tokens);
@@ -107,9 +110,13 @@ void PrefixCache::split(Node* node, size_t length) {
 
 void PrefixCache::keep(std::span<const int64_t> tokens, const Sequence& sequence, const Tree& tree, int64_t every) {
   if (sequence.kept() != sequence.length()) return;
-  tokens = tokens.first(static_cast<size_t>(std::min(std::ssize(tokens), most_)));
   std::erase_if(roots_, [](const auto& r) { return r.second.children.empty(); });
   Node* const root = &roots_[tree];
+  int64_t own = 0;
+  for (Node* node = root; own < std::ssize(tokens); own += std::ssize(node->tokens))
+    if (node = child_of(node, tokens[static_cast<size_t>(own)]); !node || !node->again) break;
+  const int64_t others = std::clamp<int64_t>(found_again() - own, 0, most_ / 2);
+  tokens = tokens.first(static_cast<size_t>(std::min(std::ssize(tokens), most_ - others)));
   for (const Sequence::Whole& known : sequence.whole_states()) {
     if (known.length > static_cast<int64_t>(tokens.size()) || known.length % every != 0) continue;
     Node* const node = grow(root, tokens.first(static_cast<size_t>(known.length)), sequence);
@@ -119,7 +126,23 @@ void PrefixCache::keep(std::span<const int64_t> tokens, const Sequence& sequence
   }
   if (pool_.slot_bytes(SpaceKind::kWhole) == 0) grow(root, tokens, sequence);
   longest_ = std::max(longest_, std::ssize(tokens));
-  while (slots_ > most()) cut(oldest_, slots_ - most());
+  while (slots_ > most()) cut(give_up(), slots_ - most());
+}
+
+// Tokens of nodes that were found.
+int64_t PrefixCache::found_again() const {
+  int64_t count = 0;
+  for (const Node* node = oldest_; node; node = node->newer)
+    if (node->again) count += std::ssize(node->tokens);
+  return count;
+}
+
+// The leaf whose end goes next.
+PrefixCache::Node* PrefixCache::give_up() const {
+  if (found_again() > most_ / 2) return oldest_;
+  for (Node* node = oldest_; node; node = node->newer)
+    if (!node->again && node->children.empty()) return node;
+  return oldest_;
 }
 
 // Precondition: nodes_of_ is large enough.
@@ -206,12 +229,13 @@ int64_t PrefixCache::evictable(const Node& leaf) const {
 }
 
 bool PrefixCache::evict(int64_t wanted) {
-  for (Node* node = oldest_; node; node = node->newer) {
-    if (!node->children.empty()) continue;
-    const int64_t free = evictable(*node);
-    const bool state = node->whole >= 0 && !pool_.space(SpaceKind::kWhole).shared(node->whole);
-    if (free > 0 || state) return cut(node, std::min(free, wanted));
-  }
+  for (const bool again : {false, true})
+    for (Node* node = oldest_; node; node = node->newer) {
+      if (!node->children.empty() || node->again != again) continue;
+      const int64_t free = evictable(*node);
+      const bool state = node->whole >= 0 && !pool_.space(SpaceKind::kWhole).shared(node->whole);
+      if (free > 0 || state) return cut(node, std::min(free, wanted));
+    }
   return false;
 }
 

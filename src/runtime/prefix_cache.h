@@ -43,16 +43,17 @@ class PrefixCache {
   // A sequence of the longest beginning of `tokens` that is kept; empty: none is. Where there are whole states, one
   // that ends where they are known.
   Sequence find(std::span<const int64_t> tokens, const Tree& tree = {});
-  // Keeps the slots of the tokens that `sequence` begins with, the first of them where they are more than may be kept,
-  // as far as others do not stand for the same tokens already; none of one that a window has dropped tokens of. Of
-  // whole states those that the sequence still knows after a multiple of `every` tokens. The ends of what was used
-  // longest ago go where more would be kept than may.
+  // Keeps the slots of the tokens that `sequence` begins with, the first of them where they are more than may be kept
+  // beside others that were found again, which have up to half of it, as far as others do not stand for the same tokens
+  // already; none of one that a window has dropped tokens of. Of
+  // whole states those that the sequence still knows after a multiple of `every` tokens. Where more would be kept than
+  // may, the ends of what was used longest ago go; not of what was found again, unless that is more than its half.
   void keep(std::span<const int64_t> tokens, const Sequence& sequence, const Tree& tree = {}, int64_t every = 1);
   // Gives up the end of the beginning that was used longest ago. Its slots are free once no sequence holds them. False:
   // nothing is kept. Allocates nothing.
   bool drop_oldest() { return cut(oldest_, INT64_MAX); }
-  // Frees slots that no sequence holds, `wanted` at most: of the end of what was used longest ago. False: there are
-  // none. Allocates nothing.
+  // Frees slots that no sequence holds, `wanted` at most: of the end of what was used longest ago, and found again last
+  // of all. False: there are none. Allocates nothing.
   bool evict(int64_t wanted);
   // Slots that evict() would free.
   int64_t evictable() const;
@@ -66,6 +67,7 @@ class PrefixCache {
     Node* parent = nullptr;                             // null: a root
     Node *older = nullptr, *newer = nullptr;            // of all nodes, by their last use
     int64_t whole = -1;  // slot of the whole states after these tokens; -1: they are not known
+    bool again = false;  // was found
   };
   static Node* child_of(Node* node, int64_t token);
   void hold(const std::vector<Run>& runs);
@@ -76,6 +78,8 @@ class PrefixCache {
   void split(Node* node, size_t length);
   Node* grow(Node* root, std::span<const int64_t> tokens, const Sequence& sequence);
   void use(Node* node);
+  int64_t found_again() const;
+  Node* give_up() const;
   void put_newest(Node* node);
   void put_after(Node* node, Node* older);
   void take_out(Node* node);

@@ -113,6 +113,25 @@ TEST_F(PrefixCacheTest, ALongPromptKeepsItsFirstTokens) {
   EXPECT_EQ(pool_->free_slots(), 64 - cache_->slots());
 }
 
+TEST_F(PrefixCacheTest, ALongPromptLeavesWhatWasFoundAgain) {
+  start(160);  // a quarter of which is kept
+  const auto prompt = [](int64_t first, int64_t length) {
+    Tokens tokens(static_cast<size_t>(length));
+    for (int64_t i = 0; i < length; ++i) tokens[static_cast<size_t>(i)] = first + i;
+    return tokens;
+  };
+  Tokens system = prompt(0, 16), other = system;
+  system.push_back(1000);
+  other.push_back(1001);
+  run(system);
+  EXPECT_EQ(run(other), 16);
+  for (int64_t i = 1; i < 4; ++i) EXPECT_EQ(run(prompt(100 * i, 60)), 0);
+  EXPECT_EQ(run(other), 16);
+  EXPECT_EQ(run(prompt(300, 60)), 23);
+  EXPECT_EQ(run(prompt(300, 60)), 24);  // its own beginning is no other one
+  EXPECT_LE(cache_->slots(), 40);
+}
+
 TEST_F(PrefixCacheTest, OnlyWhatFreesSlotsIsEvicted) {
   start(64);
   run({1, 2, 3, 4});

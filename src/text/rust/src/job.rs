@@ -100,14 +100,34 @@ pub fn is_cancelled() -> bool {
     unsafe { CONTROL.get().as_ref() }.is_some_and(|control| *control.lock() == State::LeftBehind)
 }
 
+/// The clock of a thread's CPU time.
+#[derive(Clone, Copy)]
+pub struct CpuClock(Option<libc::clockid_t>);
+
+impl CpuClock {
+    /// Safety: the thread was neither joined nor detached, be it at its end.
+    unsafe fn of(thread: libc::pthread_t) -> Self {
+        let mut clock: libc::clockid_t = 0;
+        Self((unsafe { libc::pthread_getcpuclockid(thread, &mut clock) } == 0).then_some(clock))
+    }
+
+    pub fn of_this_thread() -> Self {
+        // Safety: it runs.
+        unsafe { Self::of(libc::pthread_self()) }
+    }
+
+    /// Zero where it is not known, as of a thread that is gone.
+    pub fn now(self) -> Duration {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // Safety: it writes the time alone.
+        let known = self.0.is_some_and(|clock| unsafe { libc::clock_gettime(clock, &mut time) } == 0);
+        if known { Duration::new(time.tv_sec as u64, time.tv_nsec as u32) } else { Duration::ZERO }
+    }
+}
+
 fn cpu_time<T>(thread: &JoinHandle<T>) -> Duration {
-    let mut clock: libc::clockid_t = 0;
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // Safety: a thread that was neither joined nor detached has a valid name, be it at its end.
-    let known = unsafe {
-        libc::pthread_getcpuclockid(thread.as_pthread_t(), &mut clock) == 0 && libc::clock_gettime(clock, &mut time) == 0
-    };
-    if known { Duration::new(time.tv_sec as u64, time.tv_nsec as u32) } else { Duration::ZERO }
+    // Safety: nobody has joined it.
+    unsafe { CpuClock::of(thread.as_pthread_t()) }.now()
 }
 
 fn bound_regexes() {

@@ -1,19 +1,28 @@
 //! Ends a step of a parser that takes too long. An ambiguous Lark grammar can be read in very many ways, and the
-//! parser's own limits count items, not the work for each. It can be cancelled, so somebody must look at the clock.
+//! parser's own limits count items, not the work for each. It can be cancelled, so somebody must look at the clock: at
+//! that of the thread's CPU time, since a step of a grammar that is well may stand still while others have the processors.
 
+use crate::job::CpuClock;
 use llguidance::CancellationHandle;
 use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+/// Of a processor.
 const MAX_STEP_TIME: Duration = Duration::from_secs(2);
 /// How late a step may be noticed.
 const TICK: Duration = Duration::from_millis(50);
 
+struct Running {
+    clock: CpuClock,
+    end: Duration,
+    handle: CancellationHandle,
+}
+
 #[derive(Default)]
 struct Steps {
     next: u64,
-    running: HashMap<u64, (Instant, CancellationHandle)>,
+    running: HashMap<u64, Running>,
 }
 
 #[derive(Default)]
@@ -34,8 +43,7 @@ impl Watch {
             while steps.running.is_empty() {
                 steps = self.started.wait(steps).unwrap_or_else(|poisoned| poisoned.into_inner());
             }
-            let now = Instant::now();
-            steps.running.values().filter(|(end, _)| *end < now).for_each(|(_, handle)| handle.cancel());
+            steps.running.values().filter(|step| step.end < step.clock.now()).for_each(|step| step.handle.cancel());
             drop(steps);
             std::thread::sleep(TICK);
         }
@@ -52,7 +60,7 @@ fn watch() -> Option<&'static Watch> {
     })
 }
 
-/// A step that may be cancelled, until it is dropped.
+/// A step of this thread that may be cancelled, until it is dropped.
 pub struct Step(u64);
 
 impl Step {
@@ -62,7 +70,8 @@ impl Step {
         let mut steps = watch.steps();
         let id = steps.next;
         steps.next += 1;
-        steps.running.insert(id, (Instant::now() + MAX_STEP_TIME, handle));
+        let clock = CpuClock::of_this_thread();
+        steps.running.insert(id, Running { clock, end: clock.now() + MAX_STEP_TIME, handle });
         watch.started.notify_one();
         Some(Step(id))
     }
@@ -84,12 +93,19 @@ mod tests {
     fn long_steps_are_cancelled() {
         let (long, short) = (CancellationHandle::default(), CancellationHandle::default());
         drop(Step::begin(short.clone()).unwrap());
-        let start = Instant::now();
+        let clock = CpuClock::of_this_thread();
+        let start = clock.now();
         let _step = Step::begin(long.clone()).unwrap();
-        while !long.is_cancelled() && start.elapsed() < 10 * MAX_STEP_TIME {
-            std::thread::sleep(TICK);
-        }
-        assert!(long.is_cancelled() && start.elapsed() >= MAX_STEP_TIME);
+        while !long.is_cancelled() && clock.now() - start < 10 * MAX_STEP_TIME {}
+        assert!(long.is_cancelled() && clock.now() - start >= MAX_STEP_TIME);
         assert!(!short.is_cancelled());
+    }
+
+    #[test]
+    fn steps_that_stand_still_are_not() {
+        let still = CancellationHandle::default();
+        let _step = Step::begin(still.clone()).unwrap();
+        std::thread::sleep(MAX_STEP_TIME + 4 * TICK);
+        assert!(!still.is_cancelled());
     }
 }
