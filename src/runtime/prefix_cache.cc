@@ -115,7 +115,8 @@ void PrefixCache::keep(std::span<const int64_t> tokens, const Sequence& sequence
   int64_t own = 0;
   for (Node* node = root; own < std::ssize(tokens); own += std::ssize(node->tokens))
     if (node = child_of(node, tokens[static_cast<size_t>(own)]); !node || !node->again) break;
-  const int64_t others = std::clamp<int64_t>(found_again() - own, 0, most_ / 2);
+  const bool known = own >= most_ / 4;  // else all others are as likely to come again
+  const int64_t others = std::clamp<int64_t>((known ? found_again() : slots_) - own, 0, most_ / 2);
   tokens = tokens.first(static_cast<size_t>(std::min(std::ssize(tokens), most_ - others)));
   for (const Sequence::Whole& known : sequence.whole_states()) {
     if (known.length > static_cast<int64_t>(tokens.size()) || known.length % every != 0) continue;

@@ -44,10 +44,10 @@ class PrefixCache {
   // that ends where they are known.
   Sequence find(std::span<const int64_t> tokens, const Tree& tree = {});
   // Keeps the slots of the tokens that `sequence` begins with, the first of them where they are more than may be kept
-  // beside others that were found again, which have up to half of it, as far as others do not stand for the same tokens
-  // already; none of one that a window has dropped tokens of. Of
-  // whole states those that the sequence still knows after a multiple of `every` tokens. Where more would be kept than
-  // may, the ends of what was used longest ago go; not of what was found again, unless that is more than its half.
+  // beside others, which have up to half of it (for a beginning that was found itself: others that were, too), as far
+  // as others do not stand for the same tokens already; none of one that a window has dropped tokens of. Of whole
+  // states those that the sequence still knows after a multiple of `every` tokens. Where more would be kept than may,
+  // the ends of what was used longest ago go; not of what was found again, unless that is more than its half.
   void keep(std::span<const int64_t> tokens, const Sequence& sequence, const Tree& tree = {}, int64_t every = 1);
   // Gives up the end of the beginning that was used longest ago. Its slots are free once no sequence holds them. False:
   // nothing is kept. Allocates nothing.

@@ -127,9 +127,14 @@ TEST_F(PrefixCacheTest, ALongPromptLeavesWhatWasFoundAgain) {
   EXPECT_EQ(run(other), 16);
   for (int64_t i = 1; i < 4; ++i) EXPECT_EQ(run(prompt(100 * i, 60)), 0);
   EXPECT_EQ(run(other), 16);
-  EXPECT_EQ(run(prompt(300, 60)), 23);
+  EXPECT_EQ(run(prompt(300, 60)), 20);
   EXPECT_EQ(run(prompt(300, 60)), 24);  // its own beginning is no other one
   EXPECT_LE(cache_->slots(), 40);
+  cache_.reset();
+  start(160);
+  EXPECT_EQ(run(prompt(1000, 24)), 0);
+  EXPECT_EQ(run(prompt(2000, 60)), 0);
+  EXPECT_EQ(run(prompt(1000, 24)), 20);  // was not found before
 }
 
 TEST_F(PrefixCacheTest, OnlyWhatFreesSlotsIsEvicted) {
