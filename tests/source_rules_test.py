@@ -47,7 +47,7 @@ LAYERS = {
     "audio": {"base"},
     "vision": {"base", "text"},
     "text/dialog": {"base", "text"},
-    "requests": {"situ", "base", "generate", "runtime", "text"},
+    "requests": {"situ", "base", "generate", "runtime", "text", "text/dialog"},
     "pipelines": {"situ", "base", "kernels", "onnx", "passes", "runtime", "generate", "text", "audio", "vision", "text/dialog", "requests"},
     "cli/hub": {"situ", "base", "onnx", "text", "pipelines"},
     "serve": {"situ", "base", "text", "audio", "vision", "pipelines", "text/dialog"},

@@ -49,7 +49,7 @@ struct CallPiece {
 
 // A token as it comes.
 struct Event {
-  int64_t id = 0;    // -1: text alone, before the first token or after the last, or an end alone
+  int64_t id = 0;    // -1: no token: text before the first or after the last, what a token says behind a call, an end
   std::string text;  // whole characters only; empty while one, or a stop string, is incomplete, or without a tokenizer.
                      // An answer that ends within a character ends with U+FFFD, as the decoder has it
   std::optional<double> logprob = {};         // when asked for
@@ -78,12 +78,14 @@ struct Stage {
 struct Generation {
   std::vector<int64_t> output_ids;
   std::string text;  // empty without a tokenizer
-  // Of a conversation, but for beam searches: what the model thought, and the calls that are whole. They are no part of
+  // Of a conversation: what the model thought, and the calls that are whole. They are no part of
   // `text`.
   std::string reasoning;
   std::vector<ToolCall> tool_calls;
+  int64_t reasoning_tokens = 0;  // of output_ids, with the marks around the reasoning
   FinishReason finish_reason = FinishReason::kNone;
-  std::string error;  // of kError: one line; else empty
+  std::string stop_string = {};  // of kStopString: which of GenerateOptions::stop
+  std::string error;             // of kError: one line; else empty
   Code error_code = Code::kOk;
   std::optional<uint64_t> seed;  // when tokens were drawn at random
   struct Logprobs {
@@ -110,6 +112,8 @@ struct Generation {
     std::string error = {};               // of kError
     std::string reasoning = {};           // as above
     std::vector<ToolCall> tool_calls = {};
+    int64_t reasoning_tokens = 0;
+    std::string stop_string = {};
   };
   // What the folder's files ask for and was left out, though it may change tokens; that the chat template shows no
   // tools.

@@ -378,7 +378,7 @@ Status Batch::submit(Live& live, bool* room) {
     Request request = live.requests[live.submitted];
     request.interactive = false;
     request.options.prefix_cache = a_.reuse;
-    Result<Ticket> ticket = serve::submit(model_, live.ask, std::move(request));
+    Result<Ticket> ticket = model_.submit(std::move(request));
     if (!ticket.is_ok() && ticket.status().code() == Code::kBusy && running_ > 0) {
       *room = false;
       return Status::ok();

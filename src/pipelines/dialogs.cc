@@ -4,8 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "base/assign.h"
-#include "base/random_id.h"
-#include "requests/text_output.h"
 #include "situ/tools.h"
 #include "text/dialog/call_grammar.h"
 #include "text/dialog/find_form.h"
@@ -44,79 +42,25 @@ std::pair<std::string, const char*> rule_of(const GenerateOptions& options) {
   return {"", ""};
 }
 
-std::string text_or_none(const Result<std::string>& text) { return text.is_ok() ? *text : std::string(); }
-
 using OrderedJson = nlohmann::ordered_json;
 
-// {"type": "function", "function": {"name", "description", "parameters"}}, or that of "function". `where`: "[0]".
-Result<Tool> tool_of(const OrderedJson& given, const std::string& where) {
-  const auto wrong = [&](const std::string& field, const std::string& wanted) {
-    return Status::error(Code::kInvalidArgument, where + field + " should be " + wanted);
-  };
-  const bool wrapped = given.is_object() && given.contains("function");
-  const std::string in = wrapped ? ".function" : "";
-  const OrderedJson& function = wrapped ? given["function"] : given;
-  if (!function.is_object()) return wrong(in, "an object");
-  if (given.value("type", OrderedJson("function")) != "function") return wrong(".type", "function");
-  const OrderedJson name = function.value("name", OrderedJson()), text = function.value("description", OrderedJson()),
-                    schema = function.value("parameters", OrderedJson());
-  if (!name.is_string()) return wrong(in + ".name", "a string");
-  if (const auto fault = fault_of_tool_name(name.get_ref<const std::string&>()); fault)
-    return Status::error(Code::kInvalidArgument, where + in + ".name " + *fault);
-  if (!text.is_null() && !text.is_string()) return wrong(in + ".description", "a string");
-  if (!schema.is_null() && !schema.is_object()) return wrong(in + ".parameters", "a JSON schema of an object");
-  return Tool{name.get<std::string>(), text.is_string() ? text.get<std::string>() : "",
-              schema.is_object() && !schema.empty() ? json_text(schema) : ""};
-}
-
+// [{"type": "function", "function": {"name", "description", "parameters"}}], or of that what "function" has.
 Result<std::vector<Tool>> tools_of(const std::string& text) {
   std::vector<Tool> tools;
   if (text.empty()) return tools;
   SITU_RETURN_IF_ERROR(check_json(text, "the list of tools", kMostKeys).or_code(Code::kInvalidArgument));
-  const std::variant<OrderedJson, JsonFault> read = parse_ordered(text);
-  const OrderedJson* const list = std::get_if<OrderedJson>(&read);
-  if (!list || !list->is_array()) return Status::error(Code::kInvalidArgument, "should be a JSON list of tools");
-  for (const OrderedJson& given : *list) {
+  const OrderedJson list = ordered_json_of(text);
+  if (!list.is_array()) return Status::error(Code::kInvalidArgument, "should be a JSON list of tools");
+  for (const OrderedJson& given : list) {
     const std::string where = "[" + std::to_string(tools.size()) + "]";
-    SITU_TAKE(tool, tool_of(given, where));
-    if (std::any_of(tools.begin(), tools.end(), [&](const Tool& t) { return t.name == tool.name; }))
-      return Status::error(Code::kInvalidArgument, where + ": two tools are called '" + tool.name + "'");
-    tools.push_back(std::move(tool));
+    const bool wrapped = given.is_object() && given.contains("function");
+    if (given.is_object() && given.value("type", OrderedJson("function")) != "function")
+      return Status::error(Code::kInvalidArgument, where + ".type should be function");
+    if (const auto fault = read_tool(wrapped ? given["function"] : given, "parameters", tools))
+      return Status::error(Code::kInvalidArgument, where + (wrapped ? ".function" : "") + fault->field + fault->words);
   }
   return tools;
 }
-
-class DialogParts final : public AnswerParts {
- public:
-  explicit DialogParts(const Dialog& dialog) : reader_(dialog.reader()) {}
-  void read(std::string_view text, Event& to) override { put(reader_.push(text), to); }
-  FinishReason end(FinishReason reason, Event& to) override {
-    const FinishReason ended = end_of(reader_, reason);
-    put(reader_.finish(is_cut(ended)), to);
-    return ended;
-  }
-
- private:
-  // The part of this call in the event.
-  static CallPiece& piece_of(size_t call, Event& to) {
-    if (to.calls.empty() || to.calls.back().call != call) to.calls.push_back({call});
-    return to.calls.back();
-  }
-  static void put(const std::vector<DialogEvent>& events, Event& to) {
-    for (const DialogEvent& event : events) {
-      if (const auto* thought = std::get_if<ReasoningPiece>(&event)) to.reasoning += thought->text;
-      if (const auto* text = std::get_if<TextPiece>(&event)) to.text += text->text;
-      if (const auto* begun = std::get_if<CallBegun>(&event))
-        to.calls.push_back({begun->index, random_id("call_"), begun->name});
-      if (const auto* more = std::get_if<ArgumentsPiece>(&event))
-        piece_of(more->index, to).arguments_json += more->json;
-      if (const auto* ended = std::get_if<CallEnded>(&event)) piece_of(ended->index, to).ended = true;
-    }
-  }
-  AnswerReader reader_;
-};
-
-bool is_reasoning(const DialogEvent& event) { return std::holds_alternative<ReasoningPiece>(event); }
 
 }  // namespace
 
@@ -146,32 +90,22 @@ Result<Dialog> dialog_of(const ModelForm* form, const ChatOptions& options) {
                    : wanted == "required" ? Kind::kRequired
                                           : Kind::kAuto,
                    named ? wanted : "", options.parallel_tool_calls};
-  const auto is_wanted = [&](const Tool& tool) { return tool.name == wanted; };
   if (wanted == "required" && tools->empty())
     return Status::wrong_option("tool_choice", "tool_choice wants a call, and there are no tools");
-  if (named && std::none_of(tools->begin(), tools->end(), is_wanted))
+  if (named && !has_tool(*tools, wanted))
     return Status::wrong_option(
         "tool_choice", "tool_choice should be auto, none, required or the name of a tool, is '" + wanted + "'");
   if (wanted != "none") dialog.tools = std::move(*tools);
   return dialog;
 }
 
-bool is_cut(FinishReason reason) { return reason != FinishReason::kStop && reason != FinishReason::kStopString; }
-
-FinishReason end_of(const AnswerReader& reader, FinishReason reason) {
-  return !is_cut(reason) && reader.cuts_call() ? FinishReason::kLength : reason;
-}
-
-std::unique_ptr<AnswerParts> parts_of(const Dialog& dialog) { return std::make_unique<DialogParts>(dialog); }
-
 Status set_grammar(Dialog* dialog, const GenerateOptions& options, const FolderTokenizer& tokenizer) {
-  if (!dialog->form) return Status::ok();
+  if (!dialog->form || !dialog->grammar.source.empty()) return Status::ok();
   const Form& form = dialog->form->form;
   const SpecialToken special = special_tokens_of(tokenizer);
   const auto [rule, option] = rule_of(options);
   if (!dialog->tools.empty()) {
     dialog->grammar.option = "tools";
-    dialog->grammar.schemas = schemas_to_check(form, dialog->tools);
     // What the template takes one of in a history, an answer has one of.
     dialog->choice.parallel = dialog->choice.parallel && form.calls.several;
     dialog->calls_first = dialog->choice.kind == ToolChoice::Kind::kAuto && !rule.empty();
@@ -181,33 +115,6 @@ Status set_grammar(Dialog* dialog, const GenerateOptions& options, const FolderT
   if (form.reasons() && !rule.empty())
     dialog->grammar = {grammar_behind_reasoning(form, rule, dialog->in_reasoning, special), option};
   return Status::ok();
-}
-
-std::string text_of_answer(const Dialog& dialog, const FolderTokenizer& tokenizer, std::span<const int64_t> ids) {
-  TextOutput output(&tokenizer, {}, dialog.form->shown);
-  std::string text;
-  for (const int64_t id : ids) text += text_or_none(output.push(id));
-  return text + text_or_none(output.finish());
-}
-
-// Tokens before the reasoning that are not yet known to be a part of it count as soon as that is known.
-int64_t reasoning_tokens(const Dialog& dialog, const FolderTokenizer& tokenizer, std::span<const int64_t> ids) {
-  if (!dialog.form->form.reasons()) return 0;
-  TextOutput output(&tokenizer, {}, dialog.form->shown);
-  AnswerReader reader = dialog.reader();
-  int64_t count = 0, held = 0;
-  bool inside = reader.in_reasoning();
-  for (const int64_t id : ids) {
-    const std::vector<DialogEvent> events = reader.push(text_or_none(output.push(id)));
-    const bool was = std::exchange(inside, reader.in_reasoning());
-    const bool any = std::any_of(events.begin(), events.end(), is_reasoning);
-    ++held;
-    if (was || inside || any)
-      count += std::exchange(held, 0);
-    else if (!events.empty())
-      held = 0;
-  }
-  return count;
 }
 
 }  // namespace situ

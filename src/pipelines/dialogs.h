@@ -2,13 +2,10 @@
 // asks of prompts, of the choice of tokens and of the text of an answer.
 #pragma once
 
-#include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "pipelines/grammar_cache.h"
-#include "requests/answer.h"
 #include "text/dialog/answer_reader.h"
 #include "text/dialog/form.h"
 #include "text/dialog/tool.h"
@@ -36,19 +33,9 @@ struct Dialog {
 
 // Of a conversation by itself, before it is rendered. `form`: null: the tools are checked, and there is no dialog.
 Result<Dialog> dialog_of(const ModelForm* form, const ChatOptions& options);
-// Whether an answer has no end of its own.
-bool is_cut(FinishReason reason);
-// Why an answer has ended that the reader has read: an end inside a call cuts it, as a length does.
-FinishReason end_of(const AnswerReader& reader, FinishReason reason);
-// How the answer of a dialog that is read is parted.
-std::unique_ptr<AnswerParts> parts_of(const Dialog& dialog);
-
 // The grammar of an answer that may, or must, call one of the tools, or is what the options ask for, behind the
-// reasoning that comes first. Error kInvalidArgument: a tool that is wrong, as the option "tools".
+// reasoning that comes first; one that is set stays. Error kInvalidArgument: a tool that is wrong, as the option
+// "tools".
 Status set_grammar(Dialog* dialog, const GenerateOptions& options, const FolderTokenizer& tokenizer);
-
-// Of an answer that is read: its text, and how many of its tokens are reasoning, with the marks around it.
-std::string text_of_answer(const Dialog& dialog, const FolderTokenizer& tokenizer, std::span<const int64_t> ids);
-int64_t reasoning_tokens(const Dialog& dialog, const FolderTokenizer& tokenizer, std::span<const int64_t> ids);
 
 }  // namespace situ

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "onnx/test_model.h"
+#include "requests/answer_text.h"
 #include "situ/model.h"
 #include "text/dialog/test_templates.h"
 
@@ -129,6 +130,66 @@ TEST(Dialogs, ReasoningAndCallsOfAnAnswer) {
   }
 }
 
+// Streams tell them in the order of the answer, also where one token has several.
+TEST(Dialogs, ATokenThatSaysTextAndThenReasoning) {
+  const Model model = forced(testing::kChannelTemplate, {"<|channel|>commentary<|message|>", "Let",
+                                                         " me.<|end|><|start|>assistant<|channel|>"
+                                                         "analysis<|message|>hm",
+                                                         "<|end|><|start|>assistant<|channel|>final<|message|>So."});
+  std::vector<std::string> said;
+  GenerateOptions options = at_most(100);
+  options.logprobs = 0;
+  const Result<Generation> answered =
+      model.generate(asked(R"([{"type": "function", "function": {"name": "now"}}])"), options, [&](const Event& event) {
+        if (!event.text.empty()) said.push_back("text: " + event.text);
+        if (!event.reasoning.empty()) said.push_back("reasoning: " + event.reasoning);
+        EXPECT_EQ(event.id >= 0, event.logprob.has_value());
+        EXPECT_TRUE(event.text.empty() || event.reasoning.empty());
+        return true;
+      });
+  ASSERT_TRUE(answered.is_ok()) << answered.status().message();
+  const Generation& g = *answered;
+  EXPECT_EQ(said, (std::vector<std::string>{"text: Let", "text:  me.", "reasoning: hm", "text: So."}));
+  EXPECT_EQ(g.text, "Let me.So.");
+  EXPECT_EQ(g.reasoning, "hm");
+  EXPECT_EQ(g.reasoning_tokens, 2);
+  EXPECT_EQ(g.output_ids.size(), 4u);
+}
+
+TEST(Dialogs, ReasoningIsCountedAndTheStopStringNamed) {
+  const Model model = forced(testing::kQwen3Template, kThoughtAndCall);
+  GenerateOptions options = at_most(100);
+  options.stop = {"city", "never", "look", "ook"};
+  Generation g = answer(model, asked(), options);
+  EXPECT_EQ(g.finish_reason, FinishReason::kStopString);
+  EXPECT_EQ(g.stop_string, "city");
+  EXPECT_EQ(g.reasoning, "A cold ");
+  EXPECT_EQ(g.reasoning_tokens, 3);
+  options.stop.erase(options.stop.begin());
+  g = answer(model, asked(), options);
+  EXPECT_EQ(g.stop_string, "look");
+  EXPECT_EQ(g.text, "Let me ");
+  EXPECT_EQ(g.reasoning_tokens, 4);
+  options = at_most(100);
+  options.choices = 2;
+  g = model.generate(asked(kTools), options, nullptr).value();
+  ASSERT_EQ(g.answers.size(), 2u);
+  for (const Generation::Answer& one : g.answers) {
+    EXPECT_EQ(one.reasoning_tokens, 4);
+    EXPECT_EQ(one.stop_string, "");
+    ASSERT_EQ(one.tool_calls.size(), 1u);
+  }
+  // A search tells them apart too.
+  options = at_most(10);
+  options.beams = options.num_return = 2;
+  g = answer(model, asked(), options);
+  ASSERT_EQ(g.answers.size(), 2u);
+  EXPECT_EQ(g.reasoning, "A cold city.");
+  EXPECT_EQ(g.answers[0].reasoning, g.reasoning);
+  EXPECT_EQ(g.reasoning_tokens, 4);
+  EXPECT_TRUE(g.text.starts_with("Let me look.")) << g.text;
+}
+
 TEST(Dialogs, ACallbackThatEndsAnAnswerHasWhatCameBefore) {
   const Model model = forced(testing::kQwen3Template, kThoughtAndCall);
   int events = 0;
@@ -228,7 +289,7 @@ TEST(Dialogs, Errors) {
         {"[1]", "", "tools: [0] should be an object"},
         {R"([{"type": "function", "function": {"name": 1}}])", "", "tools: [0].function.name should be a string"},
         {R"([{"name": "f", "parameters": []}])", "", "tools: [0].parameters should be a JSON schema of an object"},
-        {R"([{"name": "f"}, {"name": "f"}])", "", "tools: [1]: two tools are called 'f'"},
+        {R"([{"name": "f"}, {"name": "f"}])", "", "tools: [1].name: two tools are called \"f\""},
         {R"([{"name": "f"}])", "g", "tool_choice should be auto, none, required or the name of a tool, is 'g'"},
         {"", "required", "tool_choice wants a call, and there are no tools"}}) {
     const Status status = model.generate(asked(tools, choice), at_most(1), nullptr).status();

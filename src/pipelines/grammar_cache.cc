@@ -50,9 +50,6 @@ Result<std::optional<Grammar>> GrammarCache::get(const GenerateOptions& options,
     if (s.text && !answer.source.empty())
       if (const Status own = Grammar::check(s.kind, *s.text); !own.is_ok())
         return own.with_context(s.name).or_option(s.name);
-  for (const std::string& schema : answer.schemas)
-    if (const Status own = Grammar::check(GrammarKind::kJsonSchema, schema); !own.is_ok())
-      return own.with_context(wanted->name).or_option(wanted->name);
   Result<Grammar> grammar = Grammar::compile(*tokenizer, wanted->kind, *wanted->text, vocabulary);
   if (!grammar.is_ok()) return grammar.status().with_context(wanted->name).or_option(wanted->name);
   Result<std::optional<Grammar>> own = fork(*grammar);

@@ -19,7 +19,6 @@ class GrammarCache {
   // theirs, and the option that errors name. Errors name the option and what is wrong.
   struct OfAnswer {
     std::string source, option;
-    std::vector<std::string> schemas = {};  // JSON schemas that must be good ones too
   };
   Result<std::optional<Grammar>> get(const GenerateOptions& options, const OfAnswer& answer,
                                      const FolderTokenizer* tokenizer, int64_t vocabulary);

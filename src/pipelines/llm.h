@@ -71,8 +71,6 @@ struct Model::Impl : Served, std::enable_shared_from_this<Model::Impl> {
   // Submits it and waits; the flag of the model or of the thread cancels it.
   Result<Generation> wait_for(std::unique_ptr<Decoding> decoding, const std::string& client = {}) const;
   Result<Generation> wait_for(const std::shared_ptr<Job>& job) const;
-  // Model::submit, of a conversation whose answer is read.
-  Result<Ticket> submit(Request request, const Dialog& dialog);
   const FolderTokenizer* text() const { return tokenizer; }  // null: ids only
   bool generates() const { return in_place || naive; }
   // The error of a model that gives embeddings alone.

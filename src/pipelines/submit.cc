@@ -53,14 +53,12 @@ struct ToBegin {
   GenerateOptions options;
   ResolvedOptions resolved;
   std::string salt = {};
-  GrammarCache::OfAnswer grammar = {};
-  std::span<const int64_t> shown = {};
-  std::shared_ptr<const Dialog> dialog = {};  // that is read here; null: by the caller, or none is
+  Dialog dialog = {};  // how the answer is read
 };
 
 // The decoding of an answer.
 Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, ToBegin todo) {
-  auto& [start, options, resolved, salt, of_answer, shown, dialog] = todo;
+  auto& [start, options, resolved, salt, dialog] = todo;
   const bool beams = resolved.beams.beams > 1;
   if (beams && resolved.sampling.max_new_tokens > 1 && m.in_place && !m.in_place->can_fork()) {
     const std::string& why = m.in_place->one_sequence();
@@ -68,18 +66,19 @@ Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, ToBegin todo) 
                                                       needs_one_run().message() + (why.empty() ? "" : " (" + why + ")"))
         .or_option("beams");
   }
-  Result<std::optional<Grammar>> grammar = m.grammars.get(options, of_answer, m.text(), m.vocabulary);
+  Result<std::optional<Grammar>> grammar = m.grammars.get(options, dialog.grammar, m.text(), m.vocabulary);
   if (!grammar.is_ok()) return grammar.status().or_code(Code::kInvalidArgument);
-  if (beams && *grammar && of_answer.option == "tools")
+  if (beams && *grammar && dialog.grammar.option == "tools")
     return Status::wrong_option(
         "tools", "beams " + std::to_string(resolved.beams.beams) + " and tools: a beam search follows no grammar");
   const int64_t guesses = options.draft_tokens > 0 ? options.draft_tokens : options.prompt_lookup;
   if (!beams) SITU_RETURN_IF_ERROR(check_guesses(m, options, start, guesses));
   const auto rules = [&] {
-    AnswerRules all{resolved.sampling,         resolved.beams, resolved.stop,    resolved.notes,    {},
-                    options.report_perplexity, options.echo,   options.logprobs, options.num_return};
-    all.shown = beams && dialog ? std::span<const int64_t>() : shown;
-    if (dialog && !beams) all.parts = parts_of(*dialog);
+    AnswerRules all{resolved.sampling,         resolved.beams, {.stop = resolved.stop}, resolved.notes,    {},
+                    options.report_perplexity, options.echo,   options.logprobs,        options.num_return};
+    if (!dialog.reads()) return all;
+    all.text.reader = [dialog] { return dialog.reader(); };
+    all.text.marks = dialog.form->shown;
     return all;
   };
   const bool may_give_way = m.in_place && !m.in_place->has_window();
@@ -98,7 +97,7 @@ Result<std::unique_ptr<Decoding>> answer_decoding(Model::Impl& m, ToBegin todo) 
 
 // The decoding that the options ask for.
 Result<std::unique_ptr<Decoding>> decoding_of(Model::Impl& m, ToBegin todo) {
-  const auto& [start, options, resolved, salt, of_answer, shown, dialog] = todo;
+  const auto& [start, options, resolved, salt, dialog] = todo;
   if (!options.prompt_logprobs) return answer_decoding(m, std::move(todo));
   if (m.has_encoder() || !start.source.tensors.empty())
     return Status::error(Code::kUnsupportedModel,
@@ -185,9 +184,8 @@ class Followed {
                             ? FinishReason::kStopString
                             : FinishReason::kCallback;
       g.output_ids = std::move(l.ids);
-      g.text = std::move(l.said.text);
-      g.reasoning = std::move(l.said.reasoning);
-      g.tool_calls = l.said.take_calls();
+      l.said.move_to(g);
+      g.reasoning_tokens = std::min(g.reasoning_tokens, std::ssize(g.output_ids));
       g.logprobs.resize(std::min(g.logprobs.size(), g.output_ids.size()));
     } else if (result.is_ok() && result->finish_reason == FinishReason::kCancelled && !l.job->begun) {
       result->finish_reason = FinishReason::kNotStarted;
@@ -218,13 +216,10 @@ GenerateOptions settled(GenerateOptions options, bool conversation) {
 
 // An answer that is read here, as the conversation's dialog says.
 Status read_by(const Dialog& of_prompt, const Model::Impl& m, ToBegin* todo) {
-  Dialog dialog = of_prompt;
+  Dialog& dialog = todo->dialog = of_prompt;
   SITU_RETURN_IF_ERROR(set_grammar(&dialog, todo->options, *m.text()));
-  todo->grammar = dialog.grammar;
-  todo->shown = dialog.form->shown;
   if (!dialog.tools.empty() && !dialog.form->form.tools_shown)
     todo->resolved.notes.push_back("the chat template shows no tools: the prompt describes them in a text of its own");
-  todo->dialog = std::make_shared<const Dialog>(std::move(dialog));
   return Status::ok();
 }
 
@@ -268,17 +263,13 @@ void Ticket::cancel() { impl_->job->cancel(); }
 Result<Generation> Ticket::result() { return impl_->job->result(); }
 uint64_t Ticket::number() const { return impl_->job->number; }
 
-Result<Ticket> Model::submit(Request request) const { return impl_->submit(std::move(request), {}); }
-
-Result<Ticket> Model::Impl::submit(Request request, const Dialog& dialog) {
+Result<Ticket> Model::submit(Request request) const {
   return or_out_of_memory([&]() -> Result<Ticket> {
-    SITU_TAKE(prepared, prepare(*this, request.prompt, request.options));
+    SITU_TAKE(prepared, prepare(*impl_, request.prompt, request.options));
     prepared.salt = request.salt;
-    if (dialog.form) prepared.grammar = dialog.grammar;
-    if (dialog.reads()) prepared.shown = dialog.form->shown;
-    SITU_TAKE(decoding, decoding_of(*this, std::move(prepared)));
+    SITU_TAKE(decoding, decoding_of(*impl_, std::move(prepared)));
     auto ticket = std::make_shared<Ticket::Impl>();  // before somebody has to take the request back
-    SITU_RETURN_IF_ERROR(assign(&ticket->job, scheduler->submit(std::move(decoding), treatment_of(request))));
+    SITU_RETURN_IF_ERROR(assign(&ticket->job, impl_->scheduler->submit(std::move(decoding), treatment_of(request))));
     return Ticket(std::move(ticket));
   });
 }

@@ -17,45 +17,18 @@ Generation failed_answer(const Status& why) {
   return g;
 }
 
-void Said::add(const Event& event) {
-  text += event.text;
-  reasoning += event.reasoning;
-  for (const CallPiece& piece : event.calls) {
-    if (piece.call >= calls.size()) calls.push_back({piece.id, piece.name, ""}), ended.push_back(false);
-    calls[piece.call].arguments_json += piece.arguments_json;
-    ended[piece.call] = ended[piece.call] || piece.ended;
-  }
-}
-
-std::vector<ToolCall> Said::take_calls() {
-  std::vector<ToolCall> whole;
-  for (size_t i = 0; i < calls.size(); ++i)
-    if (ended[i]) whole.push_back(std::move(calls[i]));
-  calls.clear(), ended.clear();
-  return whole;
-}
-
 Answer::Answer(const Served& served, AnswerRules rules, std::span<const int64_t> prompt, SideThreads& beside,
                std::vector<Event>& shown, size_t choice)
-    : text_(rules.text ? served.tokenizer : nullptr, rules.stop, rules.shown),
-      parts_(std::move(rules.parts)),
+    : text_(served.tokenizer, rules.text, &shown, choice),
       end_ids_(rules.sampling.end_ids),
       most_(rules.sampling.max_new_tokens),
       least_(rules.sampling.min_new_tokens),
       top_logprobs_(rules.logprobs),
-      sampler_(std::move(rules.sampling), prompt, served.vocabulary),
-      shown_(&shown),
-      choice_(choice) {
+      sampler_(std::move(rules.sampling), prompt, served.vocabulary) {
   result_.notes = std::move(rules.notes);
   if (rules.grammar) constraint_.emplace(std::move(*rules.grammar), beside);
   if (rules.report_perplexity) likelihood_.emplace();
   if (rules.score) score_ = 0;
-}
-
-Status Answer::echo(std::span<const int64_t> prompt) {
-  Result<std::string> text = text_.echo(prompt);
-  if (text.is_ok() && !text->empty()) show({-1, *text});
-  return text.status();
 }
 
 void Answer::fail(const Status& why) {
@@ -98,46 +71,23 @@ Status Answer::next(std::span<const float> logits) {
     token.logprob = l.logprob;
     token.top = l.top;
   }
-  SITU_TAKE(text, text_.push(chosen));
-  if (parts_)
-    parts_->read(text, token);
-  else
-    token.text = text;
-  show(std::move(token));
+  SITU_RETURN_IF_ERROR(text_.push(std::move(token)));
   if (text_.stopped()) end(FinishReason::kStopString);
   if (left() <= 0) end(FinishReason::kLength);
   return Status::ok();
 }
 
 void Answer::close() {
-  if (closed_) return;
+  if (!closed_) result_.finish_reason = text_.end(result_.finish_reason);
   closed_ = true;
-  const Result<std::string> rest = text_.finish();
-  if (text_.stopped() && result_.finish_reason != FinishReason::kError)
-    result_.finish_reason = FinishReason::kStopString;
-  Event last{-1, rest.is_ok() && !parts_ ? *rest : std::string()};
-  if (parts_) {
-    parts_->read(rest.is_ok() ? *rest : std::string(), last);
-    result_.finish_reason = parts_->end(result_.finish_reason, last);
-  }
-  last.finish = result_.finish_reason;
-  show(std::move(last));
 }
 
 Generation Answer::finish() {
   close();
   if (likelihood_ && likelihood_->sum().tokens > 0)
     result_.perplexity = std::exp(likelihood_->sum().nll / static_cast<double>(likelihood_->sum().tokens));
-  result_.text = std::move(said_.text);
-  result_.reasoning = std::move(said_.reasoning);
-  result_.tool_calls = said_.take_calls();
+  text_.move_to(result_);
   return std::move(result_);
-}
-
-void Answer::show(Event token) {
-  said_.add(token);
-  token.choice = choice_;
-  shown_->push_back(std::move(token));
 }
 
 const Generation::Logprobs& Answer::report_logprobs(int64_t id, std::span<const float> logits) {

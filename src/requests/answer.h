@@ -8,46 +8,24 @@
 #include "generate/likelihood.h"
 #include "generate/logprobs.h"
 #include "generate/sampler.h"
+#include "requests/answer_text.h"
 #include "requests/constraint.h"
 #include "requests/served.h"
-#include "requests/text_output.h"
 #include "situ/generate.h"
 
 namespace situ {
-
-// Parts the text of an answer into what the caller gets: text, reasoning, calls.
-class AnswerParts {
- public:
-  virtual ~AnswerParts() = default;
-  virtual void read(std::string_view text, Event& to) = 0;
-  // Why the answer ended; returns that, or kLength where another end cuts a call.
-  virtual FinishReason end(FinishReason reason, Event& to) = 0;
-};
-
-// What the events of an answer say together.
-struct Said {
-  std::string text, reasoning;
-  std::vector<ToolCall> calls;
-  std::vector<bool> ended;  // by call
-  void add(const Event& event);
-  // Only calls that are whole.
-  std::vector<ToolCall> take_calls();
-};
 
 // What the caller and the model's files ask for, checked and settled for one prompt.
 struct AnswerRules {
   SamplingOptions sampling;  // end_ids too: the ids that end the answer
   BeamOptions beams;
-  std::vector<std::string> stop;   // stop strings that are not special tokens
+  AnswerText::Rules text;
   std::vector<std::string> notes;  // Generation::notes
   std::optional<Grammar> grammar;  // at its beginning
   bool report_perplexity = false, echo = false;
   std::optional<int64_t> logprobs;
   int64_t num_return = 1;
-  bool text = true;    // somebody reads it
   bool score = false;  // Generation::Answer::score: the log-probability of tokens and end, as they were chosen from
-  std::span<const int64_t> shown = {};      // special tokens that the text shows; must outlive the answer
-  std::unique_ptr<AnswerParts> parts = {};  // null: all is text
 };
 
 // What there is of an answer that fails before its first token. Interrupted, it is cancelled.
@@ -60,7 +38,7 @@ class Answer {
          std::vector<Event>& shown, size_t choice);
 
   // The prompt's text, in front of the answer's.
-  Status echo(std::span<const int64_t> prompt);
+  Status echo(std::span<const int64_t> prompt) { return text_.echo(prompt); }
   // Whether its grammar has said what may come next. next() waits for that.
   bool may_choose() const { return !constraint_ || constraint_->ready(); }
   // The same, after the few milliseconds that a step may wait for it.
@@ -88,12 +66,9 @@ class Answer {
   Generation finish();
 
  private:
-  void show(Event token);
   const Generation::Logprobs& report_logprobs(int64_t id, std::span<const float> logits);
 
-  TextOutput text_;
-  std::unique_ptr<AnswerParts> parts_;
-  Said said_;
+  AnswerText text_;
   std::vector<int64_t> end_ids_;
   int64_t most_, least_;  // new tokens
   std::optional<int64_t> top_logprobs_;
@@ -102,8 +77,6 @@ class Answer {
   std::optional<double> score_;
   std::optional<Constraint> constraint_;
   std::optional<LikelihoodMeter> likelihood_;
-  std::vector<Event>* shown_;
-  size_t choice_;
   bool closed_ = false;
   Generation result_;
 };

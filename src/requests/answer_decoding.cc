@@ -293,7 +293,8 @@ Result<Generation> AnswerDecoding::finish(const Figures& figures) {
     for (size_t i = 0; i < branches_.size(); ++i) {
       const Generation other = i > 0 ? branches_[i].answer.finish() : g;
       g.answers.push_back({other.output_ids, other.text, other.finish_reason, branches_[i].answer.score(),
-                           other.logprobs, other.error, other.reasoning, other.tool_calls});
+                           other.logprobs, other.error, other.reasoning, other.tool_calls, other.reasoning_tokens,
+                           other.stop_string});
     }
   g.seed = seed_;
   g.guessed_tokens = guessed_;

@@ -159,24 +159,23 @@ Result<Generation> BeamDecoding::found(const std::vector<BeamSearch::Answer>& an
   Generation g;
   for (const BeamSearch::Answer& a : answers) {
     if (static_cast<int64_t>(g.answers.size()) == rules_.num_return) break;
-    const bool shown = g.answers.empty();
+    AnswerText text(served_.tokenizer, rules_.text, g.answers.empty() ? &news_ : nullptr, 0);
+    if (rules_.echo) SITU_RETURN_IF_ERROR(text.echo(prompt()));
+    for (const int64_t id : a.ids) {
+      Event token;
+      token.id = id;
+      SITU_RETURN_IF_ERROR(text.push(std::move(token)));
+    }
     Generation::Answer& answer = g.answers.emplace_back();
     answer.output_ids = a.ids;
-    answer.finish_reason = a.ended ? FinishReason::kStop : unended;
+    answer.finish_reason = text.end(a.ended ? FinishReason::kStop : unended);
     answer.score = a.score;
-    TextOutput output(served_.tokenizer, {}, rules_.shown);
-    const auto add = [&](int64_t id, const Result<std::string>& text) {
-      if (!text.is_ok()) return text.status();
-      answer.text += *text;
-      if (shown && (id >= 0 || !text->empty())) news_.push_back({id, *text});
-      return Status::ok();
-    };
-    if (rules_.echo) SITU_RETURN_IF_ERROR(add(-1, output.echo(prompt())));
-    for (const int64_t id : a.ids) SITU_RETURN_IF_ERROR(add(id, output.push(id)));
-    SITU_RETURN_IF_ERROR(add(-1, output.finish()));
+    text.move_to(answer);
   }
   g.output_ids = g.answers[0].output_ids;
   g.text = g.answers[0].text;
+  g.reasoning = g.answers[0].reasoning;
+  g.reasoning_tokens = g.answers[0].reasoning_tokens;
   g.finish_reason = g.answers[0].finish_reason;
   return g;
 }
@@ -196,8 +195,10 @@ Result<Generation> BeamDecoding::finish(const Figures& figures) {
       g.error = failed_.message();
       g.error_code = failed_.code();
     }
+    news_.back().finish = g.finish_reason;
+  } else {
+    news_.push_back({.id = -1, .text = "", .finish = reason_});
   }
-  news_.push_back(end_of(g));
   g.notes = rules_.notes;
   complete(figures, steps_, g);
   return g;

@@ -58,12 +58,6 @@ void PromptDecoding::complete(const Figures& figures, int64_t fed, Generation& g
   report(figures, fed, g);
 }
 
-Event end_of(const Generation& answer) {
-  Event last{-1, ""};
-  last.finish = answer.finish_reason;
-  return last;
-}
-
 void report(const Figures& f, int64_t fed, Generation& g) {
   const double tokens = std::max<double>(1, static_cast<double>(g.output_ids.size())),
                counted = std::max<double>(1, static_cast<double>(fed));

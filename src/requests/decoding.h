@@ -38,9 +38,6 @@ void report(const Figures& figures, int64_t fed, Generation& g);
 
 using Rows = std::span<const std::span<const float>>;
 
-// The last event of an answer that was shown whole.
-Event end_of(const Generation& answer);
-
 class TextDecoding;
 
 // begin() until it says true; then wants(), take() and settle() in each step, until it has ended; finish() and

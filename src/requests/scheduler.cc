@@ -304,27 +304,24 @@ void Scheduler::sweep(Lane& lane) {
 void Scheduler::begin_round() {
   budget_ = {};
   if (lanes_.empty()) return;
-  for (const auto& lane : lanes_) {
-    lane->watched = lane->answers_now = false;
-    for (const auto* jobs : {&lane->waiting, &lane->running})
-      for (const auto& job : *jobs) {
-        const int64_t tokens = job->decoding->answers() ? 1 : job->decoding->tokens_to_feed();
-        lane->watched = lane->watched || (job->treatment.interactive && job->decoding->answers());
-        lane->answers_now = lane->answers_now || (tokens > 0 && tokens <= lane->served.chunk());
-      }
-  }
-  if (lanes_.size() == 1 && !lanes_[0]->watched) return;  // nobody is awaited
   const size_t from = (first_fed_ + 1) % lanes_.size();
   first_fed_ = from;
   bool found = false;
   for (size_t i = 0; i < lanes_.size(); ++i) {
     const size_t at = (from + i) % lanes_.size();
-    const auto& lane = lanes_[at];
-    int64_t rows = 0;
-    for (const auto& job : lane->waiting) rows += job->decoding->tokens_to_feed();
-    for (const auto& job : lane->running)
-      if (!job->decoding->answers()) rows += job->decoding->tokens_to_feed();
-    budget_.backlog_ms += lane->policy.cost.row_ms() * static_cast<double>(rows);
+    Lane& lane = *lanes_[at];
+    lane.watched = lane.answers_now = false;
+    int64_t rows = 0;  // of prompts
+    for (const auto* jobs : {&lane.waiting, &lane.running})
+      for (const auto& job : *jobs) {
+        const bool answers = job->decoding->answers();
+        // One that answers and waits begins again.
+        const int64_t tokens = answers && jobs == &lane.running ? 0 : job->decoding->tokens_to_feed();
+        rows += tokens;
+        lane.watched = lane.watched || (answers && job->treatment.interactive);
+        lane.answers_now = lane.answers_now || answers || (tokens > 0 && tokens <= lane.served.chunk());
+      }
+    budget_.backlog_ms += lane.policy.cost.row_ms() * static_cast<double>(rows);
     if (rows > 0 && !std::exchange(found, true)) first_fed_ = at;
   }
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "generate/greedy.h"
-#include "requests/text_output.h"
+#include "requests/answer_text.h"
 
 namespace situ {
 
@@ -92,20 +92,14 @@ Result<Generation> ScoredDecoding::finish(const Figures& figures) {
     return failed_;
   } else {
     g->finish_reason = reason_;
-    if (otherwise_.echo) {
-      TextOutput text(served_.tokenizer, {});
-      for (const Result<std::string>& part : {text.echo(prompt_), text.finish()}) {
-        if (!part.is_ok()) return part.status();
-        g->text += *part;
-      }
-    }
     for (size_t k = 0; k < static_cast<size_t>(otherwise_.count); ++k) {
-      if (otherwise_.count > 1) g->answers.push_back({{}, g->text, g->finish_reason});
-      if (k > 0 && otherwise_.best) continue;
-      Event end = end_of(*g);
-      end.choice = k;
-      if (!g->text.empty()) news_.push_back({.id = -1, .text = g->text, .choice = k});
-      news_.push_back(std::move(end));
+      AnswerText text(served_.tokenizer, {}, k == 0 || !otherwise_.best ? &news_ : nullptr, k);
+      if (otherwise_.echo) SITU_RETURN_IF_ERROR(text.echo(prompt_));
+      Generation::Answer answer;
+      answer.finish_reason = text.end(reason_);
+      text.move_to(answer);
+      if (k == 0) g->text = answer.text;
+      if (otherwise_.count > 1) g->answers.push_back(std::move(answer));
     }
     report(figures, 0, *g);
   }

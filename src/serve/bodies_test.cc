@@ -118,7 +118,7 @@ TEST(Bodies, PiecesAreTheWholeAnswer) {
       Result<Ticket> ticket = model.submit(requests[i]);
       ASSERT_TRUE(ticket.is_ok()) << ticket.status().message();
       telling.begin(i, outs);
-      while (const std::optional<Event> token = ticket->next()) telling.token(i, *token, outs);
+      while (const std::optional<Event> token = ticket->next()) telling.event(i, *token, outs);
       const Result<Generation> g = ticket->result();
       ASSERT_FALSE(refusal_of(ask, g).has_value()) << text;
       telling.end(i, *g, outs);

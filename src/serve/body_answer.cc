@@ -18,7 +18,7 @@ OrRefusal<std::unique_ptr<BodyAnswer>> BodyAnswer::begin(Model& model, const Pro
                                                          std::vector<Request> requests, Envelope envelope) {
   std::unique_ptr<BodyAnswer> answer(new BodyAnswer(model, protocol, std::move(ask), std::move(envelope)));
   for (Request& r : requests) {
-    Result<Ticket> ticket = submit(model, answer->ask_, std::move(r));
+    Result<Ticket> ticket = model.submit(std::move(r));
     if (!ticket.is_ok()) return refusal_of(answer->ask_, ticket.status());
     answer->tickets_.push_back(std::move(*ticket));
   }
@@ -59,7 +59,7 @@ std::optional<Refusal> BodyAnswer::advance(size_t i, const std::function<void(si
   while (const std::optional<Event> token = ticket.poll()) {
     if (token->id >= 0) on_token(i * static_cast<size_t>(ask_.choices) + token->choice);
     begin();
-    if (writer_) telling_.token(i, *token, outs);
+    if (writer_) telling_.event(i, *token, outs);
   }
   if (!ticket.ended()) return std::nullopt;
   Result<Generation> result = ticket.result();

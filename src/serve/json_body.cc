@@ -12,12 +12,6 @@
 
 namespace situ::serve {
 
-std::string shown(const Json& value) {
-  constexpr size_t kMost = 100;
-  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-  return text.size() > kMost ? text.substr(0, kMost) + "..." : text;
-}
-
 namespace {
 
 // The code unit of an escape \uXXXX at the beginning of `text`; -1: there is none.

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "serve/refusal.h"
+#include "text/ordered_json.h"
 
 namespace situ::serve {
 
@@ -20,8 +21,5 @@ OrRefusal<Json> parse_body(std::string_view text, std::optional<Refusal>* inside
                            const std::function<bool(std::string_view key)>& skips = nullptr);
 // body.model; "": there is none. Refusal: it is no string.
 OrRefusal<std::string> model_of(const Json& body);
-
-// A value for a message: the beginning of its JSON.
-std::string shown(const Json& value);
 
 }  // namespace situ::serve

@@ -65,6 +65,7 @@ OrRefusal<Prompt> read_conversation(Ask& ask, Prompt conversation) {
   if (!read.is_ok()) return refusal_of_reading(ask, read.status());
   if (const Status set = set_grammar(&ask.dialog, ask.options, *impl_of(*ask.by).text()); !set.is_ok())
     return refusal_of(ask, set);
+  if (ask.dialog.reads()) read->dialog = std::make_shared<const Dialog>(ask.dialog);
   return std::move(*read);
 }
 
@@ -146,10 +147,6 @@ OrRefusal<std::string> text_of(Ask& ask) {
   return std::move(*text);
 }
 
-Result<Ticket> submit(Model& model, const Ask& ask, Request request) {
-  return impl_of(model).submit(std::move(request), ask.dialog);
-}
-
 std::string fingerprint_of(const Model& model) {
   std::error_code none;
   const uintmax_t size = std::filesystem::file_size(impl_of(model).folder.model_file, none);
@@ -178,10 +175,7 @@ static Refusal refusal_of_tools(const Ask& ask, std::string message) {
   for (size_t i = 0; i < ask.dialog.tools.size() && ask.dialog.form; ++i) {
     const Result<std::string> alone = call_grammar(ask.dialog.form->form, std::span(&ask.dialog.tools[i], 1),
                                                    {ToolChoice::Kind::kRequired}, ask.dialog.in_reasoning);
-    Status why = alone.is_ok() ? Status::ok() : alone.status();
-    for (const std::string& schema : schemas_to_check(ask.dialog.form->form, std::span(&ask.dialog.tools[i], 1)))
-      if (why.is_ok()) why = Grammar::check(GrammarKind::kJsonSchema, schema);
-    if (why.is_ok()) why = Grammar::check(GrammarKind::kAnswer, *alone);
+    const Status why = alone.is_ok() ? Grammar::check(GrammarKind::kAnswer, *alone) : alone.status();
     if (!why.is_ok())
       return {Kind::kInvalid, ask.fields_of_tools[i],
               ask.fields_of_tools[i] + ": " + without_paths(*ask.by, why.message())};

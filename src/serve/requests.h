@@ -17,10 +17,7 @@ OrRefusal<std::vector<Request>> requests_of(Ask& ask);
 // The text that the conversation of `ask` becomes, images and sounds by their placeholders.
 OrRefusal<std::string> text_of(Ask& ask);
 
-// Model::submit, of one of them.
-Result<Ticket> submit(Model& model, const Ask& ask, Request request);
-
-// Of what submit() refuses, or of an answer that failed: its error, or the end kError. Messages have no paths.
+// Of what Model::submit refuses, or of an answer that failed: its error, or the end kError. Messages have no paths.
 Refusal refusal_of(const Ask& ask, const Status& status);
 std::optional<Refusal> refusal_of(const Ask& ask, const Result<Generation>& result);
 // Of a list of more prompts than `most`, which may run and wait where `where` says.

@@ -134,7 +134,7 @@ Result<std::vector<WindowText>> WindowDecoder::decode(std::span<const Window> wi
       AnswerRules& own = all.emplace_back();
       own.sampling = sampling(temperature, search ? 0 : w.draw + i % count, most);
       own.beams = beams;
-      own.text = false;
+      own.text.wanted = false;
       own.score = true;
     }
     if (search)

@@ -125,4 +125,10 @@ Json ordered_json_of(std::string_view text) {
   return json ? std::move(*json) : Json(Json::value_t::discarded);
 }
 
+std::string shown(const Json& value) {
+  constexpr size_t kMost = 100;
+  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+  return text.size() > kMost ? text.substr(0, kMost) + "..." : text;
+}
+
 }  // namespace situ

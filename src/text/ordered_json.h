@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <string_view>
 #include <variant>
 
@@ -27,5 +28,8 @@ std::variant<nlohmann::ordered_json, JsonFault> parse_ordered(
 
 // The same, of any text; discarded where it is no JSON, or check_json() does not let it through.
 nlohmann::ordered_json ordered_json_of(std::string_view text);
+
+// A value for a message: the beginning of its JSON.
+std::string shown(const nlohmann::ordered_json& value);
 
 }  // namespace situ

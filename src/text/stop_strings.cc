@@ -23,20 +23,18 @@ StopStrings::StopStrings(std::vector<std::string> strings) {
 }
 
 std::string StopStrings::push(std::string_view piece) {
-  if (stopped_) return std::string();
+  if (stopped()) return std::string();
   size_t begun = held_.size();  // bytes at the end that could begin a stop string
   for (const char byte : piece) {
     held_ += byte;
     begun = 0;
-    size_t found = 0;
     for (Pattern& p : patterns_) {
       p.feed(byte);
-      if (p.matched == p.text.size()) found = std::max(found, p.matched);
+      if (p.matched == p.text.size() && p.matched > found_.size()) found_ = p.text;
       begun = std::max(begun, p.matched);
     }
-    if (found > 0) {
-      stopped_ = true;
-      held_.resize(held_.size() - found);
+    if (stopped()) {
+      held_.resize(held_.size() - found_.size());
       return std::exchange(held_, std::string());
     }
   }

@@ -23,7 +23,8 @@ class StopStrings {
   std::string push(std::string_view piece);
   // What was held back, when the text ends without a stop string.
   std::string finish();
-  bool stopped() const { return stopped_; }
+  bool stopped() const { return !found_.empty(); }
+  const std::string& found() const { return found_; }
 
  private:
   struct Pattern {
@@ -34,7 +35,7 @@ class StopStrings {
   };
   std::vector<Pattern> patterns_;
   std::string held_;
-  bool stopped_ = false;
+  std::string found_;  // the stop string that has come; "": none
 };
 
 }  // namespace situ

@@ -34,6 +34,14 @@ TEST(StopStrings, TheFirstToEndWinsThenTheFirstToBegin) {
   EXPECT_EQ(stream({"abcd", "bx"}, {"ab", "cx", "abx"}), (Strings{"", "abcx", "a"}));
 }
 
+TEST(StopStrings, TellWhichHasCome) {
+  for (const auto& [text, found] : {std::pair{"xabcd", "bc"}, {"xzabc", "zabc"}, {"xab", ""}}) {
+    StopStrings stops({"abcd", "bc", "zabc"});
+    for (const char* c = text; *c != 0; ++c) stops.push({c, 1});
+    EXPECT_EQ(stops.found(), found) << text;
+  }
+}
+
 TEST(StopStrings, CutBetweenCharacters) {
   const std::string e = "\xC3\xA9", smile = "\xF0\x9F\x98\x80", weary = "\xF0\x9F\x98\xA9";
   EXPECT_EQ(stream({smile}, {e, weary, smile}), (Strings{e, weary, ""}));

@@ -106,7 +106,7 @@ class Generation:
     # By the model's ledger: what others do with the model meanwhile counts too.
     bytes_copied_per_token: float  # all bytes copied, prompt included, per generated token
     bytes_written_per_token: float  # mean over decode steps (over the prompt when there are none)
-    # Of a conversation, but for beam searches: what the model thought, and the calls that are whole. They are no part of `text`.
+    # Of a conversation: what the model thought, and the calls that are whole. They are no part of `text`.
     reasoning: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
 

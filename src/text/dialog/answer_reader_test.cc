@@ -91,13 +91,14 @@ void check_cut(const Read& cut, const Read& whole) {
 }
 
 // The same whole, in two parts at every byte, and byte by byte; cut at every byte, the calls that ended are the same.
+// `stride`: at one byte in so many, of which `first` is one.
 Read read_answer(const Form& form, const std::vector<Tool>& tools, std::string_view text, bool in_reasoning = false,
-                 size_t stride = 1) {
+                 size_t stride = 1, size_t first = 0) {
   const Read whole = read_pieces(form, tools, {text}, in_reasoning);
   std::vector<std::string_view> bytes;
   for (size_t cut = 0; cut < text.size(); ++cut) {
     bytes.push_back(text.substr(cut, 1));
-    if (cut % stride != 0) continue;
+    if (cut % stride != first % stride) continue;
     const Read parts = read_pieces(form, tools, {text.substr(0, cut), text.substr(cut)}, in_reasoning);
     EXPECT_EQ(parts, whole) << "cut at " << cut << " of " << text;
     const Read begun = read_pieces(form, tools, {text.substr(0, cut)}, in_reasoning);
@@ -368,7 +369,8 @@ TEST_P(AnswersOfForms, ReadAsTheyWereRenderedHoweverTheyAreCut) {
           {{"id", id}, {"type", "function"}, {"function", {{"name", "zqcheck"}, {"arguments", arguments.dump()}}}});
     }
     const std::string text = rendered_answer(tokenizer, form, tools, answer);
-    const Read read = read_answer(form, tools, text, false, seed < 3 ? 1 : static_cast<size_t>(sweep_stride(11)));
+    // Each conversation is cut at other bytes: together they are cut in every part of an answer.
+    const Read read = read_answer(form, tools, text, false, static_cast<size_t>(sweep_stride(20)), seed);
     EXPECT_EQ(read, expected) << "seed " << seed << "\n" << text << "\n" << read << "\n" << expected;
     if (HasFailure()) return;
   }

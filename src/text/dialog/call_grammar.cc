@@ -204,11 +204,4 @@ std::string grammar_behind_reasoning(const Form& form, const std::string& rule, 
   return AnswerGrammar(form, {}, {}, special).source(rule, in_reasoning).value();  // tools alone have faults
 }
 
-std::vector<std::string> schemas_to_check(const Form& form, std::span<const Tool> tools) {
-  std::vector<std::string> schemas;
-  for (const Tool& tool : tools)
-    if (!writes_json(form.calls) && !tool.parameters_json.empty()) schemas.push_back(json_text(schema_of(tool)));
-  return schemas;
-}
-
 }  // namespace situ

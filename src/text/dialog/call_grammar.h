@@ -36,8 +36,4 @@ Result<std::string> call_grammar(const Form& form, std::span<const Tool> tools, 
 std::string grammar_behind_reasoning(const Form& form, const std::string& rule, bool in_reasoning,
                                      const SpecialToken& special = nullptr);
 
-// The schemas whose grammar is made here, a keyword at a time: what is wrong with one as a whole its own compiler says
-// (Grammar::check with GrammarKind::kJsonSchema). Those of forms that write JSON are parts of the grammar.
-std::vector<std::string> schemas_to_check(const Form& form, std::span<const Tool> tools);
-
 }  // namespace situ

@@ -462,10 +462,18 @@ TEST(CallGrammar, SchemasThatAFormCannotWrite) {
   for (const std::string& chat : {kTagged, kInPython, kInBraces, std::string(testing::kPlainTemplate)}) {
     const FolderTokenizer tokenizer = testing::tokenizer_with(chat);
     EXPECT_FALSE(grammar_with(tokenizer, R"({"type": "integer"})").is_ok());
-    const std::vector<Tool> tools = {{"f", "", R"({"type": "object", "required": ["a"], "properties": {"a": false}})"}};
-    const std::vector<std::string> schemas = schemas_to_check(find_form(tokenizer), tools);
-    EXPECT_EQ(schemas.empty(), chat == testing::kPlainTemplate);
-    for (const std::string& schema : schemas) EXPECT_FALSE(Grammar::check(GrammarKind::kJsonSchema, schema).is_ok());
+    for (const char* schema :
+         {R"({"type": "object", "required": ["a"], "properties": {"a": false}})",
+          R"({"required": ["a"], "additionalProperties": false})", R"({"properties": ["a"]})", R"({"required": "a"})",
+          R"({"required": [1]})", R"({"additionalProperties": 3})",
+          R"({"properties": {"a": {"type": "integer", "minimum": 3, "maximum": 2}}, "required": ["a"]})",
+          R"({"properties": {"a": {"not": {"type": "string"}}}})",
+          R"({"properties": {"a": {"type": "word"}}, "required": ["a"]})",
+          R"({"properties": {"a": {"type": "string", "minLength": 3, "maxLength": 2}}, "required": ["a"]})",
+          R"({"properties": {"a": {"$ref": "#/$defs/none"}}})", R"({"$ref": "#/none"})", R"({"$dynamicRef": "#a"})"}) {
+      const Result<std::string> lark = grammar_with(tokenizer, schema);
+      EXPECT_FALSE(lark.is_ok() && Grammar::check(GrammarKind::kAnswer, *lark).is_ok()) << chat << schema;
+    }
   }
 }
 

@@ -7,10 +7,6 @@
 
 namespace situ {
 
-bool has_tool(std::span<const Tool> tools, std::string_view name) {
-  return std::any_of(tools.begin(), tools.end(), [&](const Tool& tool) { return tool.name == name; });
-}
-
 bool bare_key_reads(std::string_view key, bool python) {
   return !key.empty() && std::all_of(key.begin(), key.end(), [&](char c) { return stands_in_bare_key(c, python); });
 }

@@ -62,7 +62,6 @@ bool bare_key_reads(std::string_view key, bool python);
 // The same between the tags of a form.
 bool tagged_key_reads(const CallForm& form, std::string_view key);
 
-bool has_tool(std::span<const Tool> tools, std::string_view name);
 // How many bytes at the beginning can stand in a name of a tool.
 size_t name_size(std::string_view text);
 

@@ -220,12 +220,22 @@ void SchemaParts::gather_object(const Json& part, int depth, std::vector<const J
   }
   if (const auto all = part.find("allOf"); all != part.end() && all->is_array())
     for (const Json& one : *all) gather_object(one, depth + 1, parts, fault);
-  for (const char* word :
-       {"anyOf", "oneOf", "not", "if", "enum", "const", "patternProperties", "propertyNames", "dependentRequired",
-        "dependentSchemas", "dependencies", "maxProperties", "minProperties", "unevaluatedProperties", "x-guidance"})
+  for (const char* word : {"anyOf", "oneOf", "not", "if", "enum", "const", "patternProperties", "propertyNames",
+                           "dependentRequired", "dependentSchemas", "dependencies", "maxProperties", "minProperties",
+                           "unevaluatedProperties", "x-guidance", "$dynamicRef", "$recursiveRef"})
     if (part.contains(word) && !(word == std::string_view("minProperties") && part[word] == 0))
       refuse("the keyword '" + std::string(word) + "' is not supported");
   if ((types_of(part) & kObjects) == 0) refuse("no object is allowed");
+  const auto expect = [&](const char* word, const auto& good) {
+    const auto found = part.find(word);
+    if (found != part.end() && !good(*found))
+      refuse("the keyword '" + std::string(word) + "' has a value of another type");
+  };
+  const auto is_text = [](const Json& name) { return name.is_string(); };
+  expect("properties", [](const Json& value) { return value.is_object(); });
+  expect("additionalProperties", [](const Json& value) { return value.is_object() || value.is_boolean(); });
+  expect("required",
+         [&](const Json& value) { return value.is_array() && std::all_of(value.begin(), value.end(), is_text); });
 }
 
 SchemaParts::Object SchemaParts::object(const Json& schema) {
@@ -253,7 +263,11 @@ SchemaParts::Object SchemaParts::object(const Json& schema) {
   }
   for (const std::string& name : required)
     if (!places.contains(name)) places[name] = object.properties.size(), object.properties.push_back({name, others});
-  for (Property& p : object.properties) p.required = required.contains(p.name);
+  for (Property& p : object.properties) {
+    p.required = required.contains(p.name);
+    if (p.required && *p.schema == false && object.fault.empty())
+      object.fault = "the property " + Json(p.name).dump() + " is required and has no value that is allowed";
+  }
   // It speaks of the properties of its own part alone.
   for (const Json* part : parts) {
     const auto more = part->find("additionalProperties");

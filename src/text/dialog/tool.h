@@ -1,9 +1,13 @@
 // The tools that an answer may call, and whether it must.
 #pragma once
 
+#include <algorithm>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace situ {
 
@@ -11,6 +15,19 @@ struct Tool {
   std::string name, description;
   std::string parameters_json = {};  // the JSON schema of its arguments, an object; "": it has none
 };
+
+inline bool has_tool(std::span<const Tool> tools, std::string_view name) {
+  return std::any_of(tools.begin(), tools.end(), [&](const Tool& tool) { return tool.name == name; });
+}
+
+// Why an object is no tool: ".name" and " should be a string, is 3"; `type`: since it has a value of another type.
+struct ToolFault {
+  std::string field, words;
+  bool type = false;
+};
+// {"name", "description", `parameters`: a schema} behind `tools`.
+std::optional<ToolFault> read_tool(const nlohmann::ordered_json& given, const char* parameters,
+                                   std::vector<Tool>& tools);
 
 constexpr size_t kLongestToolName = 128;  // bytes
 
