@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 import decoder_graphs
 from cli_case import IDS, Run, main
-from decoder_graphs import LEARNED
+from decoder_graphs import LEARNED, ROTARY
 from graph_case import SHORT, GraphCase
 from tiny_exports import value
 from tiny_models import HEADS, HEAD_SIZE, WIDTH
@@ -28,6 +28,38 @@ class CachesTest(GraphCase):
             y, mask = g.op("Dropout", x, outputs=2)
             return g.op("Where", mask, y, x)
         self.refused(Run("run", self.write("read", LEARNED, {"hidden": read}), "--prompt-ids", IDS), "Dropout", "output mask is read")
+
+    def test_latents(self):
+        """Multi-head latent attention: a cache of rows that products make keys and values of, and one of what the keys of all heads share."""
+        rng, half = np.random.default_rng(3), HEAD_SIZE // 2
+        def latents(turned=False):
+            def fused(g, q, k, v, i):
+                rank = g.spec.kv_heads * HEAD_SIZE
+                def rows(x, part, size):
+                    past, present = g.state(i, part, ["batch_size", 1, None, size], 2)
+                    return g.op("Concat", past, g.reshape(x, 1, 1, g.tokens, size), out=present, axis=2)
+                c, shared = rows(k, "key", rank), rows(g.rotary(g.reshape(g.slice(v, 0, HEAD_SIZE, 2), 1, 1, g.tokens, HEAD_SIZE)), "value", HEAD_SIZE)
+                both = g.op("MatMul", c, g.f32(weights[:rank]))
+                if turned:  # by places: the product alone does not tell a row
+                    places = g.op("Cast", g.unsqueeze(g.op("Range", g.constant(0), g.total, g.constant(1)), 1), to=TensorProto.FLOAT)
+                    both = g.op("Mul", both, g.op("Cos", g.mul(places, 0.3)))
+                both = g.op("Transpose", g.reshape(both, 1, g.total, HEADS, half + HEAD_SIZE), perm=[0, 2, 1, 3])
+                k = g.op("Concat", g.slice(both, 0, half, 3), g.expand(shared, 1, HEADS, g.total, HEAD_SIZE), axis=3)
+                q = g.heads(q, HEADS)
+                q = g.op("Concat", g.slice(q, 0, half, 3), g.rotary(q), axis=3)
+                y = decoder_graphs.mix(g, decoder_graphs.scores(g, q, k), g.slice(both, half, half + HEAD_SIZE, 3))
+                return g.reshape(g.op("Transpose", y, perm=[0, 2, 1, 3]), 1, g.tokens, HEADS * HEAD_SIZE)
+            return {"fused": fused}
+        weights = rng.standard_normal((WIDTH, HEADS * (half + HEAD_SIZE))) / 3
+        def derived(hooks):
+            return [what.split(" is ")[0] for what in self.found("derived", ROTARY, hooks, "derived state")]
+        self.check({"latents": latents()}, ROTARY, copies_nothing=True)
+        self.check({"latents of places": latents(turned=True)}, ROTARY)
+        each = {f"[1, {HEADS}, P + S, {size}]" for size in (HEAD_SIZE, half + HEAD_SIZE)}
+        self.assertEqual(set(derived(latents())), each)
+        self.assertEqual(set(derived(latents(turned=True))), {f"[1, 1, P + S, {HEADS * (half + HEAD_SIZE)}]"})  # what is the same for all places
+        beams = [self.start(self.write(name, ROTARY, latents()), SHORT, *more).result() for name, more in (("one", ()), ("beams", ("--beams", 2)))]
+        self.assertEqual(len(beams[0]["output_ids"]), len(beams[1]["output_ids"]))
 
     def test_caches_of_quantised_rows(self):
         """QuantizeLinear in front of the append and DequantizeLinear behind it, one scale for all, for a head, for a channel: read where they lie."""

@@ -246,15 +246,14 @@ class RecurrentModel {
   // kWhole: as onnxruntime-genai's builder has it, of all tokens of a step at once. kChunks: as transformers has it, in
   // chunks of 4 tokens, the last one padded.
   enum class Scan { kWhole, kChunks };
-  void mamba(Scan scan) {
-    constexpr int64_t kKeys = 6;
-    const auto [past, present] = state("ssm", {number(kHeads), number(kSize), number(kKeys)});
+  void mamba(Scan scan, int64_t keys = 6) {
+    const auto [past, present] = state("ssm", {number(kHeads), number(kSize), number(keys)});
     const std::string x = op("Reshape", {linear(x_), i64({0, 0, kHeads, kSize})});
     const auto repeated = [&](const std::string& rows) {
       return op("Reshape", {op("Expand", {unsqueeze(unsqueeze(rows, 2), 3), i64({1, 1, 1, kHeads, 1})}),
-                            i64({0, 0, kHeads, kKeys})});
+                            i64({0, 0, kHeads, keys})});
     };
-    const std::string b = repeated(product(x_, kWidth, kKeys, 1.2)), c = repeated(product(x_, kWidth, kKeys, 1.2));
+    const std::string b = repeated(product(x_, kWidth, keys, 1.2)), c = repeated(product(x_, kWidth, keys, 1.2));
     const std::string dt = op("Softplus", {op("Add", {product(x_, kWidth, kHeads, 1), f32(-0.5f)})});
     const std::string a = op("Mul", {dt, op("Neg", {op("Exp", {weight({kHeads}, 0.5)})})});
     const std::string d = unsqueeze(weight({kHeads}, 1), 1), of_input = op("Mul", {x, unsqueeze(dt, 3)});

@@ -83,7 +83,7 @@ const Kind kKinds[] = {
      [](test::RecurrentModel& m) {
        m.mamba(test::RecurrentModel::Scan::kChunks);
        m.attention();
-       m.mamba(test::RecurrentModel::Scan::kChunks);
+       m.mamba(test::RecurrentModel::Scan::kChunks, test::RecurrentModel::kSize);
      },
      true, false, true},
     {"by_channel",
@@ -98,6 +98,7 @@ const Kind kKinds[] = {
      [](test::RecurrentModel& m) {
        m.mamba_of_channels();
        m.attention();
+       m.mamba(test::RecurrentModel::Scan::kChunks, 4);  // as many as tokens of a chunk
      },
      true, false, true},
     {"one_token",

@@ -435,7 +435,7 @@ class Sizes(unittest.TestCase):
 class KnownAttributes(unittest.TestCase):
     """Attributes that operators of ops.inc may have are read somewhere, or listed as having no effect."""
 
-    READERS = ("src/ops/", "src/passes/", "src/kernels/")
+    READERS = ("src/ops/", "src/passes/", "src/kernels/", "src/eval/")
 
     def test_are_read_or_have_no_effect(self):
         own = {}

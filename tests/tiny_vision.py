@@ -27,7 +27,8 @@ class Spec:
     # are dropped, and a mask [1, N] whose zeros mute a tile; grid: pixels [patches, PATCH] and grids [N, 3] of int64; shuffle: pixels
     # [N, SIDE * SIDE, PATCH], of which 2 x 2 patches become one row (pixel shuffle, as SmolVLM has it).
     takes: str = "fixed"
-    last: str = "product"  # what the encoder ends with: a product, a norm, or an order of rows that the grid tells
+    # What the encoder ends with: a product, a norm, or an order of rows that the grid tells; scan: a product, and a loop over pictures tells places.
+    last: str = "product"
     three: bool = False    # positions of three rows
     fused: bool = False    # by MRotaryEmbedding
     alternate: bool = False  # columns of the rows of positions take turns
@@ -37,7 +38,7 @@ class Spec:
     context: int = CONTEXT
 
 
-SPECS = [Spec("fixed"), Spec("layered", layered=True), Spec("normed", last="norm"), Spec("tiles", takes="tiles"), Spec("shuffle", takes="shuffle"), Spec("grid", takes="grid", three=True), Spec("ordered", takes="grid", three=True, last="order"),
+SPECS = [Spec("fixed"), Spec("layered", layered=True), Spec("normed", last="norm"), Spec("tiles", takes="tiles"), Spec("shuffle", takes="shuffle"), Spec("grid", takes="grid", three=True), Spec("ordered", takes="grid", three=True, last="order"), Spec("scanned", takes="grid", three=True, last="scan"),
          Spec("fused", takes="grid", three=True, fused=True), Spec("alternate", takes="grid", three=True, fused=True, alternate=True)]
 
 
@@ -200,6 +201,23 @@ def merging_model(w, how="scatter", wrong=""):
                    [value("inputs_embeds", ["batch_size", "sequence_length", WIDTH])])
 
 
+def places_by_picture(g):
+    """0 .. patches - 1: a Scan pads those of each picture to the longest ones, and Compress leaves out what pads."""
+    counts = g.op("ReduceProd", "grid_thw", axes=[1], keepdims=0)
+    longest = g.op("ReduceMax", counts, keepdims=0)
+    body = Graph({})
+    body.count = 1000  # names of its own
+    count = body.op("ReduceProd", "thw", axes=[0], keepdims=0)
+    body.op("Add", "before", count, out="after")
+    more = body.op("Reshape", body.op("Sub", longest, count), body.constant([1]))
+    body.op("Pad", body.op("Range", "before", "after", body.constant(1)), body.op("Concat", body.constant([0]), more, axis=0), body.constant(-1), out="padded")
+    int64 = TensorProto.INT64
+    body = helper.make_graph(body.nodes, "picture", [value("before", [], int64), value("thw", [3], int64)], [value("after", [], int64), value("padded", ["longest"], int64)], body.initializers)
+    _, rows = g.op("Scan", g.constant(0), "grid_thw", outputs=2, body=body, num_scan_inputs=1)
+    shown = g.op("Less", g.op("Unsqueeze", g.op("Range", g.constant(0), longest, g.constant(1)), g.constant([0])), g.op("Unsqueeze", counts, g.constant([1])))
+    return g.op("Compress", rows, g.op("Reshape", shown, g.constant([-1])))
+
+
 def encoder_model(spec, w):
     g, x = Graph(w), "pixel_values"
     inputs = [value(x, {"fixed": ["pictures", ROWS, PATCH], "tiles": ["batch", "tiles", ROWS, PATCH], "grid": ["patches", PATCH],
@@ -217,7 +235,8 @@ def encoder_model(spec, w):
     if spec.takes == "grid":
         inputs.append(value("grid_thw", ["pictures", 3], TensorProto.INT64))
         patches = g.op("ReduceSum", g.op("ReduceProd", "grid_thw", axes=[1], keepdims=0), keepdims=0)
-        places = g.op("Cast", g.op("Range", g.constant(0), patches, g.constant(1)), to=TensorProto.FLOAT)
+        places = places_by_picture(g) if spec.last == "scan" else g.op("Range", g.constant(0), patches, g.constant(1))
+        places = g.op("Cast", places, to=TensorProto.FLOAT)
         x = g.op("Add", x, g.op("Unsqueeze", g.op("Cos", g.op("Mul", places, g.f32(0.3))), g.constant([1])))
         x = g.op("Reshape", x, g.constant([-1, MERGE * MERGE * WIDTH]))
     if spec.takes == "shuffle":

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/assign.h"
 #include "ops/infer.h"
 
 namespace situ {
@@ -17,6 +18,70 @@ View concrete(const SymView& view, const View& source) {
   }
   v.data = source.data + view.offset.value() * dtype_bytes(source.type);
   return v;
+}
+
+std::vector<int64_t> joined(std::vector<int64_t> dims, int64_t places) {
+  dims.insert(dims.begin(), places);
+  return dims;
+}
+
+// One row of the first axis.
+View at_place(View v, int64_t place) {
+  v.data += place * v.strides[0] * dtype_bytes(v.type);
+  v.dims[0] = 1;
+  return v;
+}
+
+// States are handed on from one place of the scan inputs to the next; what else the body gives is joined.
+template <typename Body>
+Result<std::vector<Tensor>> scan(const Node& node, const std::vector<Tensor>& operands, Evaluator& evaluator,
+                                 int64_t most_bytes, Body body) {
+  const Attribute* const a = node.attr("body");
+  const int64_t scanned = node.attr_int("num_scan_inputs", 0);
+  if (!a || !a->graph || scanned < 1 || scanned > static_cast<int64_t>(operands.size()) ||
+      a->graph->inputs.size() != operands.size() || a->graph->outputs.size() != node.out.size() ||
+      node.out.size() + static_cast<size_t>(scanned) < operands.size())
+    return Status::error(node.label() + ": its operands and results are not those of its body");
+  for (const char* name : {"scan_input_axes", "scan_input_directions", "scan_output_axes", "scan_output_directions"})
+    for (const int64_t i : node.attr_ints(name))
+      if (i != 0) return Status::error(node.label() + ": only a " + name + " of 0 is supported");
+  const size_t states = operands.size() - static_cast<size_t>(scanned);
+  std::vector<Tensor> results(operands.begin(), operands.begin() + static_cast<int64_t>(states));
+  results.resize(node.out.size());
+  const int64_t places = operands[states].rank() > 0 ? operands[states].dims()[0] : 0;
+  for (int64_t place = 0; place < places; ++place) {
+    std::map<ValueId, Tensor> feeds;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      Tensor& x = feeds[a->graph->inputs[i]];
+      x = i < states ? results[i] : operands[i];
+      if (i < states) continue;
+      std::vector<int64_t> dims = x.dims();
+      if (dims.empty() || dims[0] != places)
+        return Status::error(node.label() + ": its scan inputs have different numbers of rows");
+      dims.erase(dims.begin());
+      const Tensor row = Tensor::allocate(x.type(), dims);
+      evaluator.move(row.reshaped(joined(dims, 1)).view(), at_place(x.view(), place));
+      x = row;
+    }
+    SITU_TAKE(made, body(*a->graph, std::move(feeds)));
+    for (size_t i = 0; i < made.size(); ++i) {
+      if (i < states) {
+        results[i] = made[i];
+        continue;
+      }
+      if (place == 0) {
+        if (made[i].bytes() > most_bytes / places)
+          return Status::error(node.label() + ": what it joins is larger than " + std::to_string(most_bytes) +
+                               " bytes");
+        results[i] = Tensor::allocate(made[i].type(), joined(made[i].dims(), places));
+      } else if (results[i].dims() != joined(made[i].dims(), places) || results[i].type() != made[i].type()) {
+        return Status::error(node.label() + ": its body gives results of different shapes");
+      }
+      evaluator.move(at_place(results[i].view(), place), made[i].reshaped(joined(made[i].dims(), 1)).view());
+    }
+  }
+  if (places == 0) return Status::error(node.label() + ": its scan inputs have no rows");
+  return results;
 }
 
 }  // namespace
@@ -190,22 +255,25 @@ Result<std::vector<Tensor>> Evaluator::node(const Node& node, const std::vector<
 }
 
 Result<std::vector<Tensor>> Evaluator::control(const Node& node, const std::vector<Tensor>& operands) {
-  if (!node.is("If")) return Status::error(node.label() + ": only If is supported among control operators");
+  const auto run = [&](const Graph& body, std::map<ValueId, Tensor> feeds) -> Result<std::vector<Tensor>> {
+    for (const auto& [inner, outer] : body.captures) {
+      if (static_cast<size_t>(outer) >= live_.size() || !live_[outer])
+        return Status::error(node.label() + ": captured value is not available");
+      feeds[inner] = *live_[outer];
+    }
+    std::vector<const Tensor*> saved;
+    saved.swap(live_);
+    Result<std::vector<Tensor>> result = graph(body, feeds);
+    live_.swap(saved);
+    return result;
+  };
+  if (node.is("Scan")) return scan(node, operands, *this, max_bytes_, run);
+  if (!node.is("If")) return Status::error(node.label() + ": only If and Scan are supported among control operators");
   if (operands.empty() || !operands[0].present() || operands[0].count() != 1 || operands[0].type() != DType::kBool)
     return Status::error(node.label() + ": the condition is not one bool");
   const Attribute* branch = node.attr(operands[0].to_i64()[0] ? "then_branch" : "else_branch");
   if (!branch || !branch->graph) return Status::error(node.label() + ": a branch is missing");
-  std::map<ValueId, Tensor> feeds;
-  for (const auto& [inner, outer] : branch->graph->captures) {
-    if (static_cast<size_t>(outer) >= live_.size() || !live_[outer])
-      return Status::error(node.label() + ": captured value is not available");
-    feeds[inner] = *live_[outer];
-  }
-  std::vector<const Tensor*> saved;
-  saved.swap(live_);
-  Result<std::vector<Tensor>> result = graph(*branch->graph, feeds);
-  live_.swap(saved);
-  return result;
+  return run(*branch->graph, {});
 }
 
 Result<std::vector<Tensor>> Evaluator::graph(const Graph& g, const std::map<ValueId, Tensor>& feeds) {

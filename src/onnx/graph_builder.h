@@ -76,6 +76,7 @@ class GraphBuilder {
   void build_node(const NodeProto& proto, const Environment& environment);
   // `function`: the one of the file that the node would call; null: none.
   void build_operator(Node node, const NodeProto& proto, const Environment& environment, const FunctionProto* function);
+  void build_compress(const Node& node, const Environment& environment);
   std::vector<ValueId> operands(const NodeProto& proto, const Environment& environment);
   std::vector<ValueId> results(const NodeProto& proto, const Environment& environment);
   int imported_opset(const std::string& domain, const Environment& environment) const;  // 0: none

@@ -130,7 +130,33 @@ void GraphBuilder::build_operator(Node node, const NodeProto& proto, const Envir
   }
   if (function) add_defaults(*function, environment, &node);
   if (node.is("Transpose")) check_permutation(node);
+  if (node.is("Compress") && node.in.size() == 2 && node.out.size() == 1) return build_compress(node, environment);
   environment.scope.target().graph.add_node(std::move(node));
+}
+
+// Compress(x, which) -> Gather(x, Reshape(NonZero(which), [-1])), of x with one axis where none is named.
+void GraphBuilder::build_compress(const Node& node, const Environment& environment) {
+  Graph& graph = environment.scope.target().graph;
+  const auto make = [&](const char* op, std::vector<ValueId> in, ValueId out) {
+    Node made;
+    made.op = op;
+    made.name = environment.scope.target().node_names.take(node.name + "/" + op);
+    made.opset = node.opset;
+    made.in = std::move(in);
+    made.out = {out != kNoValue ? out : add_value(environment, made.name)};
+    graph.add_node(made);
+    charge_node();
+    return made.out[0];
+  };
+  const ValueId row = add_value(environment, node.name + "/row");
+  graph.value(row).constant = Tensor::vector_i64({-1});
+  graph.value(row).info = {DType::kI64, true, {Dim(1)}, std::vector<Dim>{Dim(-1)}};
+  const bool flat = node.attr("axis") == nullptr;
+  const ValueId x = flat ? make("Reshape", {node.in[0], row}, kNoValue) : node.in[0];
+  const ValueId found = make("NonZero", {node.in[1]}, kNoValue);
+  const ValueId places = make("Reshape", {found, row}, kNoValue);
+  make("Gather", {x, places}, node.out[0]);
+  graph.nodes.back().set_int("axis", flat ? 0 : node.attr_int("axis", 0));
 }
 
 std::vector<ValueId> GraphBuilder::operands(const NodeProto& proto, const Environment& environment) {

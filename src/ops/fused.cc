@@ -180,8 +180,11 @@ Status infer_skip_norm(InferContext& c) {
   return Status::ok();
 }
 
-// If: inlined by a pass before anything asks for the shapes of its outputs.
-Status infer_control(InferContext& c) { return c.fail("a branch that is not known at compile time"); }
+// If: inlined by a pass before anything asks for the shapes of its outputs. Scan: runs in the prologue of an encoder.
+Status infer_control(InferContext& c) {
+  return c.fail(c.node.is("If") ? "a branch that is not known at compile time"
+                                : "only a loop over integers that an encoder is given is supported");
+}
 
 // situ.Select(condition, a, b): a where the condition, known on the host, is not 0, else b.
 Status infer_select(InferContext& c) {

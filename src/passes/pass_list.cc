@@ -1,6 +1,7 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "passes/derive_states.h"
 #include "passes/pack_store.h"
 #include "passes/pass.h"
 
@@ -47,6 +48,7 @@ const std::vector<Pass>& pass_list() {
       {"settle_choices", settle_choices, PassUse::kOptional},
       {"recognise_functions", recognise_functions, PassUse::kOptional},
       {"recognise_rotary", recognise_rotary, PassUse::kOptional},
+      {"derive_states", derive_states, PassUse::kOptional},
       {"simplify_rotary", simplify_rotary, PassUse::kOptional},
       {"unrepeat_states", unrepeat_states, PassUse::kOptional},
       {"append_windows", append_windows, PassUse::kOptional},

@@ -7,7 +7,9 @@
 #include <set>
 
 #include "passes/builder.h"
+#include "passes/node_key.h"
 #include "passes/probe.h"
+#include "passes/value_classes.h"
 
 namespace situ {
 namespace {
@@ -126,7 +128,10 @@ float round_epsilon(double e) {
 class Recogniser {
  public:
   explicit Recogniser(PassContext& context)
-      : context_(context), graph_(context.graph), prober_(graph_, context.binding, context.evaluator) {}
+      : context_(context),
+        graph_(context.graph),
+        classes_(graph_),
+        prober_(graph_, context.binding, context.evaluator) {}
 
   Status run() {
     std::vector<std::pair<int, Replacement>> found;
@@ -175,21 +180,35 @@ class Recogniser {
       if (graph_.values[x].info.type != DType::kF32 || !(graph_.values[x].info.shape == shape)) continue;
       auto cone = prober_.cone(root, x, kMaxConeNodes);
       if (!cone || !plain(*cone)) continue;
-      choose_dims(root, x);
-      find_rounded(*cone);
-      if (may_be_softmax(*cone) &&
-          is_softmax(root, x)) {  // so it is of what the largest is taken away from, further up
-        *r = {x, {"Softmax", ""}, *cone};
-        found = true;
-        continue;
-      }
-      if (found || !shape.back().is_const()) continue;
-      auto match = compare(root, x);
-      if (!match) continue;
+      const std::optional<Match>& match = told(root, x, *cone);
+      if (!match || (found && match->op != "Softmax")) continue;
       *r = {x, *match, *cone};
-      return true;
+      found = true;
+      if (match->op != "Softmax") break;  // that is of what the largest is taken away from, further up
     }
     return found;
+  }
+
+  // What `root` computes of `x`; looked at once for cones of the same nodes and numbers.
+  const std::optional<Match>& told(ValueId root, ValueId x, const Cone& cone) {
+    const std::string key = cone_key(graph_, cone.nodes, x, [&](ValueId v) {
+      const bool alone = context_.rounded.count(v) > 0;
+      return alone ? "r" + std::to_string(v) : std::to_string(classes_.of(v));
+    });
+    const auto [it, fresh] = told_.try_emplace(key);
+    if (fresh) it->second = tell(root, x, cone);
+    return it->second;
+  }
+
+  std::optional<Match> tell(ValueId root, ValueId x, const Cone& cone) {
+    choose_dims(root, x);
+    find_rounded(cone);
+    if (may_be_softmax(cone) && is_softmax(root, x)) return Match{"Softmax", ""};
+    const Dim& width = graph_.values[root].info.shape.back();
+    if (!width.is_const()) return std::nullopt;
+    const bool rows = width == Dim(1) || std::any_of(cone.nodes.begin(), cone.nodes.end(),
+                                                     [&](int i) { return graph_.nodes[i].op.starts_with("Reduce"); });
+    return compare(root, x, rows);
   }
 
   Result<Tensor> at(ValueId root, ValueId x, const Tensor& input) {
@@ -291,7 +310,8 @@ class Recogniser {
     return true;
   }
 
-  std::optional<Match> compare(ValueId root, ValueId x) {
+  // `rows`: numbers of a row may depend on each other.
+  std::optional<Match> compare(ValueId root, ValueId x, bool rows) {
     const Tensor input = scaled(4.0f, 1);
     const std::optional<Probed> probed = probe(root, x, input);
     if (!probed) return std::nullopt;
@@ -309,6 +329,7 @@ class Recogniser {
       return holds_everywhere(root, x, [&](const std::vector<float>& v) { return activation(*match, v); })
                  ? match
                  : std::nullopt;
+    if (!rows) return std::nullopt;
     const int64_t width = input.dims().back();
     for (bool centre : {false, true}) {
       const auto eps = epsilon(root, x, width, centre);
@@ -413,6 +434,8 @@ class Recogniser {
   std::map<ValueId, Tensor> others_;  // of the cone that is probed
   PassContext& context_;
   Graph& graph_;
+  const ValueClasses classes_;
+  std::map<std::string, std::optional<Match>> told_;  // by what the cone computes
   Prober prober_;
 };
 

@@ -26,9 +26,10 @@
 namespace situ {
 namespace {
 
-constexpr size_t kMostNodes = 4096;   // between projections and results: 64 tokens of a chunk written out one by one
-constexpr int kMostResults = 8;       // values that may be y
-constexpr int64_t kMostTokens = 640;  // of a probed step
+constexpr size_t kMostNodes = 4096;  // between projections and results: 64 tokens of a chunk written out one by one
+constexpr size_t kMostResults = 8;   // values that may be y, of those that are looked at
+constexpr size_t kMostLookedAt = 64;
+constexpr int64_t kMostTokens = 640;                 // of a probed step
 constexpr int64_t kMostCompared = int64_t{1} << 31;  // numbers of states, of all candidates for a recurrence together
 constexpr int64_t kPast = 3;    // tokens that precede it, where the region does not ask how many do
 constexpr double kSame = 1e-4;  // sums in another order; other operands differ by far more
@@ -126,7 +127,8 @@ class Recogniser {
          {RecurrenceLayout{a, b, c}, RecurrenceLayout{a, c, b, true}, RecurrenceLayout{a * b, c, 1},
           RecurrenceLayout{a * b, 1, c}, RecurrenceLayout{a * b * c, 1, 1}}) {
       const bool known = std::any_of(layouts_.begin(), layouts_.end(), [&](const RecurrenceLayout& o) {
-        return o.heads == l.heads && o.keys == l.keys && o.values == l.values;
+        return o.heads == l.heads && o.keys == l.keys && o.values == l.values &&
+               (o.columns_first == l.columns_first || l.keys == 1 || l.values == 1);
       });
       if (l.keys <= kMostLinearKeys && !known) layouts_.push_back(l);
     }
@@ -164,7 +166,7 @@ class Recogniser {
     size_t looked_at = 0;
     for (const Node& n : graph_.nodes) {
       if (n.out.size() != 1 || n.out[0] == kNoValue || !dependent_[static_cast<size_t>(n.out[0])]) continue;
-      if (++looked_at > kMostNodes || found.size() >= kMostResults) break;
+      if (++looked_at > kMostNodes || found.size() >= (one_token() ? kMostLookedAt : kMostResults)) break;
       const std::optional<TokenRows> y = rows_of(n.out[0]);
       if (y && n.out[0] != present_ &&
           std::any_of(layouts_.begin(), layouts_.end(), [&](const RecurrenceLayout& l) { return may_result(*y, l); }) &&
@@ -174,6 +176,7 @@ class Recogniser {
     if (one_token())
       std::stable_sort(found.begin(), found.end(),
                        [](const TokenRows& a, const TokenRows& b) { return a.width < b.width; });
+    if (found.size() > kMostResults) found.resize(kMostResults);
     return found;
   }
 
@@ -397,16 +400,44 @@ class Recogniser {
           &m->v, [m](int64_t width) { return width == m->heads * m->values; },
           [&] { return makes_state(*m) && find_result(m); });
     };
+    const Use betas = [&] {
+      return delta ? any_of(
+                         &m->beta, [m](int64_t width) { return width == 1 || width == m->heads; }, values)
+                   : values();
+    };
     const Use keys = [&] {
+      if (!adds_product(*m, nullptr)) return false;
       if (m->keys == 1) {
         m->k = kOnes;
-        if (values()) return true;
+        if (betas()) return true;
       }
-      return any_of(&m->k, heads_of, values);
+      return any_of(&m->k, heads_of, [&] { return adds_product(*m, &m->k) && betas(); });
     };
-    const Use decays = [&] { return keys() || any_of(&m->decay, all, keys); };
-    if (!delta) return decays();
-    return any_of(&m->beta, [m](int64_t width) { return width == 1 || width == m->heads; }, decays);
+    return keys() || any_of(&m->decay, all, keys);
+  }
+
+  // Whether the first head may be its decayed past and k times something, for a `k` or any: tells most candidates
+  // before they are taken together.
+  bool adds_product(const Recurrence& m, const TokenRows* k) const {
+    for (const TokenNumbers& n : ones_) {
+      RecurrentState past(m, n.at(past_), 0), added(m, n.at(present_), 0);
+      std::pair<int64_t, int64_t> at{0, 0};
+      for (int64_t i = 0; i < m.keys; ++i)
+        for (int64_t j = 0; j < m.values; ++j) {
+          added.at(0, i, j) -= decay_of(m, n, 0, 0, i) * past.at(0, i, j);
+          if (std::fabs(added.at(0, i, j)) > std::fabs(added.at(0, at.first, at.second))) at = {i, j};
+        }
+      const double most = added.at(0, at.first, at.second);
+      const float* const row = k != nullptr ? row_of(n, *k, 0) : nullptr;
+      for (int64_t i = 0; i < m.keys && most != 0; ++i) {
+        const double part =
+            row != nullptr ? row[i] / static_cast<double>(row[at.first]) : added.at(0, i, at.second) / most;
+        for (int64_t j = 0; j < m.values; ++j)
+          if (!(std::fabs(added.at(0, i, j) - part * added.at(0, at.first, j)) <= 10 * kSame * largest_.at(&n)))
+            return false;
+      }
+    }
+    return true;
   }
 
   bool makes_state(const Recurrence& m) {

@@ -24,17 +24,19 @@ const float* row_of(const TokenNumbers& n, const TokenRows& rows, int64_t token)
   return rows.value == kNoValue ? &kOne : n.at(rows.value).data() + token * rows.width;
 }
 
+double decay_of(const Recurrence& m, const TokenNumbers& n, int64_t token, int64_t head, int64_t key) {
+  if (m.decay.value == kNoValue) return 1;
+  const float* const g = row_of(n, m.decay, token);
+  return std::exp(static_cast<double>(m.decay.width == m.heads ? g[head] : g[head * m.keys + key]));
+}
+
 void take_token(const Recurrence& m, const TokenNumbers& n, int64_t token, int64_t head, RecurrentState* h,
                 std::vector<double>* known) {
   const float* const k = row_of(n, m.k, token) + head * m.k_heads() / m.heads * m.keys;
   const float* const v = row_of(n, m.v, token) + head * m.values;
   known->assign(static_cast<size_t>(m.values), 0);
   for (int64_t i = 0; i < m.keys; ++i) {
-    double factor = 1;
-    if (m.decay.value != kNoValue) {
-      const float* const g = row_of(n, m.decay, token);
-      factor = std::exp(static_cast<double>(m.decay.width == m.heads ? g[head] : g[head * m.keys + i]));
-    }
+    const double factor = decay_of(m, n, token, head, i);
     for (int64_t j = 0; j < m.values; ++j) {
       double& x = h->at(head, i, j);
       x *= factor;

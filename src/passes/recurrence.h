@@ -44,6 +44,9 @@ using TokenNumbers = std::map<ValueId, std::vector<float>>;
 std::vector<float> by_token(const Tensor& t, int axis);
 const float* row_of(const TokenNumbers& n, const TokenRows& rows, int64_t token);
 
+// What the numbers of a key are multiplied by.
+double decay_of(const Recurrence& m, const TokenNumbers& n, int64_t token, int64_t head, int64_t key);
+
 // A state [H, K, V] as doubles, and back to the order of the file.
 class RecurrentState {
  public:

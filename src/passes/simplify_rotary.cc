@@ -98,9 +98,10 @@ void rotate_for_each_head(Graph& graph) {
   for (Node& expand : graph.nodes) {
     if (!expands_heads(graph, expand) || users[expand.out[0]].size() != 1 || graph.is_output(expand.out[0])) continue;
     const int p = graph.values[expand.in[0]].producer;
-    if (p < 0 || users[expand.in[0]].size() != 1 || graph.is_output(expand.in[0]) ||
-        !graph.nodes[static_cast<size_t>(users[expand.out[0]][0].first)].is("Concat"))
-      continue;
+    const Node* reader = &graph.nodes[static_cast<size_t>(users[expand.out[0]][0].first)];
+    if (reader->is("Transpose") && users[reader->out[0]].size() == 1 && users[reader->out[0]][0].first >= 0)
+      reader = &graph.nodes[static_cast<size_t>(users[reader->out[0]][0].first)];
+    if (p < 0 || users[expand.in[0]].size() != 1 || graph.is_output(expand.in[0]) || !reader->is("Concat")) continue;
     Node& rotary = graph.nodes[static_cast<size_t>(p)];
     if (!rotary.is("Rotary", "situ")) continue;
     const Node rotated = rotary, repeated = expand;

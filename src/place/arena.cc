@@ -18,23 +18,26 @@ int64_t pack_arena(std::vector<Root>& roots) {
   std::vector<size_t> by_size(roots.size());
   std::iota(by_size.begin(), by_size.end(), size_t{0});
   std::stable_sort(by_size.begin(), by_size.end(), [&](size_t a, size_t b) { return roots[a].bytes > roots[b].bytes; });
-  std::vector<size_t> placed;
+  struct Placed {
+    int64_t begin, end;
+    int first, last;
+  };
+  std::vector<Placed> placed;  // by where they begin
   int64_t total = 0;
   for (size_t r : by_size) {
-    if (roots[r].first < 0) continue;
-    std::vector<std::pair<int64_t, int64_t>> taken;
-    for (size_t p : placed)
-      if (roots[p].first <= roots[r].last && roots[r].first <= roots[p].last)
-        taken.emplace_back(roots[p].offset, roots[p].offset + roots[p].bytes);
-    std::sort(taken.begin(), taken.end());
+    Root& root = roots[r];
+    if (root.first < 0) continue;
     int64_t offset = 0;
-    for (const auto& [begin, end] : taken) {
-      if (offset + roots[r].bytes <= begin) break;
-      offset = std::max(offset, end);
+    for (const Placed& p : placed) {
+      if (offset + root.bytes <= p.begin) break;
+      if (p.first <= root.last && root.first <= p.last) offset = std::max(offset, p.end);
     }
-    roots[r].offset = offset;
-    total = std::max(total, offset + roots[r].bytes);
-    placed.push_back(r);
+    root.offset = offset;
+    total = std::max(total, offset + root.bytes);
+    const Placed block{offset, offset + root.bytes, root.first, root.last};
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), block,
+                                   [](const Placed& x, const Placed& y) { return x.begin < y.begin; }),
+                  block);
   }
   return total;
 }

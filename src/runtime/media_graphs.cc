@@ -1,6 +1,7 @@
 #include "runtime/media_graphs.h"
 
 #include <algorithm>
+#include <bit>
 #include <set>
 
 #include "base/assign.h"
@@ -68,18 +69,20 @@ namespace {
 
 // Operators that make activations: what depends on them is not known before the encoder runs.
 bool heavy(const Node& n) {
-  static const std::set<std::string> names{
-      "MatMul",    "Gemm", "Conv", "ConvInteger", "MatMulInteger",     "MatMulNBits",
-      "Attention", "LSTM", "GRU",  "Softmax",     "QLinearMatMul",     "QLinearConv",
-      "Einsum",    "If",   "Loop", "Scan",        "MultiHeadAttention"};
-  return names.count(n.op) != 0;
+  static const std::set<std::string> names{"MatMul",        "Gemm",        "Conv",          "ConvInteger",
+                                           "MatMulInteger", "MatMulNBits", "Attention",     "LSTM",
+                                           "GRU",           "Softmax",     "QLinearMatMul", "QLinearConv",
+                                           "Einsum",        "If",          "Loop",          "MultiHeadAttention"};
+  const Attribute* const body = n.is("Scan") ? n.attr("body") : nullptr;
+  return names.count(n.op) != 0 ||
+         (body && body->graph && std::any_of(body->graph->nodes.begin(), body->graph->nodes.end(), heavy));
 }
 
-// Values that have as many elements as their operand's data says, whatever its extents are.
+// Values that have as many elements as their operand's data says, whatever its extents are; and what loops make.
 std::vector<ValueId> sized_by_data(const Graph& graph) {
   std::vector<ValueId> values;
   for (const Node& n : graph.nodes)
-    if (n.is("NonZero") || n.is("Compress") || n.is("Unique"))
+    if (n.is("NonZero") || n.is("Scan"))
       for (const ValueId v : n.out)
         if (v != kNoValue) values.push_back(v);
   return values;
@@ -170,7 +173,11 @@ Result<MediaGraph> MediaGraph::bind(const MediaEncoder& encoder, const std::map<
   if (!made.is_ok()) return made.status().with_context(encoder.name);
   for (size_t i = 0; i < sized.size(); ++i) {
     Value& value = graph.values[sized[i]];
-    m.key_.numbers["/" + value.name] = (*made)[i].to_i64();
+    std::vector<int64_t>& numbers = m.key_.numbers["/" + value.name];
+    if (dtype_is_float((*made)[i].type()))
+      for (const double x : (*made)[i].to_f64()) numbers.push_back(std::bit_cast<int64_t>(x));
+    else
+      numbers = (*made)[i].to_i64();
     if ((*made)[i].count() == 0)
       return Status::error(Code::kInvalidArgument, encoder.name + ": " + graph.producer(sized[i])->label() +
                                                        " finds nothing in the arrays: no row would be left");
@@ -178,7 +185,9 @@ Result<MediaGraph> MediaGraph::bind(const MediaEncoder& encoder, const std::map<
     value.info = info_of(value.constant);
   }
   const std::set<ValueId> known(sized.begin(), sized.end());
-  std::erase_if(graph.nodes, [&](const Node& n) { return !n.out.empty() && known.count(n.out[0]); });
+  std::erase_if(graph.nodes, [&](const Node& n) {
+    return std::any_of(n.out.begin(), n.out.end(), [&](ValueId v) { return known.count(v) != 0; });
+  });
   graph.rebuild_links();
   slice(graph, std::vector<ValueId>(graph.outputs));
   graph.rebuild_links();
