@@ -147,17 +147,6 @@ OrderedJson architecture_of(const std::filesystem::path& folder) {
   return nullptr;
 }
 
-// Whether the encoder takes the spectrogram of a window, as Whisper's does: [batch, mels, frames].
-bool is_for_speech(const Model::Impl& m) {
-  if (!m.has_encoder() || m.encoder_takes_ids() || !m.files.encoder || !m.text()) return false;
-  const Graph& graph = m.files.encoder->graph;
-  return std::any_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId v) {
-    const ValueInfo& info = graph.value(v).info;
-    return info.ranked && info.shape.size() == 3 && info.shape[1].is_const() &&
-           (info.shape[1].value() == 80 || info.shape[1].value() == 128);
-  });
-}
-
 // The page of facts.
 void add_page(const Model& model, OrderedJson* j) {
   const Model::Impl& m = impl_of(model);
@@ -173,7 +162,7 @@ void add_page(const Model& model, OrderedJson* j) {
         f.weight_bytes + f.computed_bytes + f.arena_bytes + f.state_bytes_per_token * f.context_length;
   (*j)["tokenizer"] = m.text() != nullptr;
   (*j)["chat_template"] = m.text() && m.text()->has_chat_template();
-  (*j)["speech"] = is_for_speech(m);
+  (*j)["speech"] = m.is_for_speech();
 }
 
 // -- what to try

@@ -110,7 +110,8 @@ Status set_grammar(Dialog* dialog, const GenerateOptions& options, const FolderT
     dialog->choice.parallel = dialog->choice.parallel && form.calls.several;
     dialog->calls_first = dialog->choice.kind == ToolChoice::Kind::kAuto && !rule.empty();
     return assign(&dialog->grammar.source,
-                  call_grammar(form, dialog->tools, dialog->choice, dialog->in_reasoning, special, rule));
+                  call_grammar(form, dialog->tools, dialog->choice, dialog->in_reasoning, special, rule))
+        .or_option("tools");
   }
   if (form.reasons() && !rule.empty())
     dialog->grammar = {grammar_behind_reasoning(form, rule, dialog->in_reasoning, special), option};

@@ -287,6 +287,16 @@ bool Model::Impl::encoder_takes_ids() const {
   return in_place ? in_place->encoder() && in_place->encoder()->takes_ids() : naive->encoder_takes_ids();
 }
 
+bool Model::Impl::is_for_speech() const {
+  if (!has_encoder() || encoder_takes_ids() || !files.encoder || !text()) return false;
+  const Graph& graph = files.encoder->graph;
+  return std::any_of(graph.inputs.begin(), graph.inputs.end(), [&](ValueId v) {
+    const ValueInfo& info = graph.value(v).info;
+    return info.ranked && info.shape.size() == 3 && info.shape[1].is_const() &&
+           (info.shape[1].value() == 80 || info.shape[1].value() == 128);
+  });
+}
+
 Status Model::Impl::check_source(std::span<const int64_t> ids) const {
   for (size_t i = 0; i < ids.size(); ++i)
     if (ids[i] < 0 || (source_vocabulary > 0 && ids[i] >= source_vocabulary))

@@ -94,6 +94,8 @@ struct Model::Impl : Served, std::enable_shared_from_this<Model::Impl> {
   Status load_embedder();
   const Compiled& compiled() const { return in_place ? in_place->compiled() : naive->compiled(); }
   bool encoder_takes_ids() const;
+  // The encoder takes the spectrogram of a window, as Whisper's does: [batch, mels, frames].
+  bool is_for_speech() const;
   // Refuses ids that the encoder's table has no row for.
   Status check_source(std::span<const int64_t> ids) const;
   bool takes_media() const { return !files.media.empty(); }

@@ -43,12 +43,15 @@ ModelKind kind_of(const Model& model) {
   const Model::Impl& m = impl_of(model);
   if (!model.generates())
     return {text_graph(m.files.decoder.graph).kind == EncoderOutput::kLabels ? "rerank" : "embeddings"};
-  ModelKind kind{model.tokenizer().has_chat_template() ? "chat" : "completion"};
+  ModelKind kind{m.is_for_speech()                           ? "transcription"
+                 : model.tokenizer().has_chat_template() ? "chat"
+                                                         : "completion"};
   const FolderTokenizer* text = m.text();
   const ModelForm* const form = m.texts->form();
   kind.tools = form != nullptr;
   kind.reasoning = form && form->form.reasons();
   for (const MediaFile& file : m.folder.media_files) (file.sound ? kind.audio : kind.vision) = true;
+  kind.audio = kind.audio || m.is_for_speech();
   kind.structured_output = text != nullptr;
   return kind;
 }

@@ -27,7 +27,7 @@ struct Hosted {
 
 // What a loaded model is for, by the calls that it answers.
 struct ModelKind {
-  const char* name;  // "chat", "completion", "embeddings", "rerank"
+  const char* name;  // "chat", "completion", "embeddings", "rerank", "transcription"
   bool tools = false, reasoning = false, vision = false, audio = false, structured_output = false;
 };
 ModelKind kind_of(const Model& model);
