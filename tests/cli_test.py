@@ -199,6 +199,39 @@ class ModelsTest(CliTest):
         for word in ("Inputs", "Outputs", "States", "append along axis", "Recognised", "Placement", "situ.Attention", "Copied: nothing", "weights", "slots", "Unsupported"):
             self.assertIn(word, run.out)
 
+    @for_each_model
+    def test_inspect_passes(self, spec, path, prompt, ids):
+        """No pass leaves what the table of legal graphs rules out (an error otherwise), and digests are those of the graph."""
+        first, again = (json.loads(self.passed(Run("inspect", path, "--passes", "--json")).out) for _ in range(2))
+        self.assertIn("states", first)
+        passes = first["passes"]
+        fields = {"name": str, "ms": float, "visits": int, "edits": int, "nodes": int, "digest": str, "graph": str, "for": str, "compilation": int}
+        for p in passes:
+            self.assertEqual({name: type(p[name]) for name in p}, fields)
+        self.assertEqual([(p["name"], p["digest"]) for p in passes], [(p["name"], p["digest"]) for p in again["passes"]])
+        by_name = {p["name"]: p for p in passes if p["compilation"] == 0}
+        self.assertLess(list(by_name).index("bind_inputs"), list(by_name).index("find_states"))
+        for before, after in zip(passes, passes[1:]):
+            if before["compilation"] == after["compilation"] and before["digest"] != after["digest"]:
+                break
+        else:
+            self.fail("all digests are equal")
+        self.assertEqual(passes[-1]["nodes"] >= first["nodes"]["after passes"], True)
+        self.assertGreater(by_name["recognise_attention"]["visits"], 0)
+        literal = json.loads(self.passed(Run("inspect", path, "--passes", "--json", "--naive")).out)["passes"]
+        self.assertEqual({p["for"] for p in literal}, {"naive mode"})
+        self.assertLess({p["name"] for p in literal}, {p["name"] for p in passes})
+
+    @for_some_models(11)
+    def test_inspect_passes_as_text(self, spec, path, prompt, ids):
+        run = self.passed(Run("inspect", path, "--passes"))
+        self.assertRegex(run.out, r"Passes of the decoder \(any step\)\n  pass +ms +visits +edits +nodes  digest\n")
+        self.assertRegex(run.out, r"\n  fuse_matmuls +\d+\.\d\d +\d+ +\d+ +\d+  [0-9a-f]{16}\n")
+
+    def passed(self, run):
+        self.assertEqual((run.code, run.err), (0, ""), run)
+        return run
+
 # -- misuse of the command line
 
 class CommandLineTest(CliTest):

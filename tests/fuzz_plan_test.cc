@@ -9,7 +9,8 @@
 
 #include "base/sweep_for_tests.h"
 #include "onnx/importer.h"
-#include "passes/pack_store.h"
+#include "passes/compile/token_order.h"
+#include "passes/pack/pack_store.h"
 #include "runtime/engine.h"
 #include "tiny_graph.h"
 

@@ -11,8 +11,8 @@
 #include <nlohmann/json.hpp>
 
 #include "onnx/importer.h"
-#include "passes/pack_store.h"
-#include "passes/specialise.h"
+#include "passes/module/specialise.h"
+#include "passes/pack/pack_store.h"
 #include "runtime/compile.h"
 #include "runtime/program.h"
 

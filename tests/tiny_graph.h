@@ -9,8 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "eval/interpreter.h"
 #include "ops/op.h"
-#include "passes/pass.h"
+#include "passes/context/binding.h"
 
 namespace situ::test {
 

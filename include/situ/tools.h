@@ -28,6 +28,15 @@ Result<std::string> inspect(const Model& model, int64_t memory = 0);
 // far as they can be read.
 std::string inspect_refused(const std::string& path, const LoadOptions& options, const std::string& reason);
 
+// What inspect() or, of a model that is refused, inspect_refused() says, and under "passes" a list of what each pass of
+// the compiler did while the model was loaded (docs/placement.md). Of a model that gives embeddings alone, or in the
+// naive mode, the list and the file alone. `status`: why it was refused; the list ends before the pass that did it.
+struct PassReport {
+  Status status;
+  std::string json;
+};
+PassReport inspect_passes(const std::string& path, const LoadOptions& options, int64_t memory = 0);
+
 // Whether a model runs, as `situ check` says: one JSON object in UTF-8 (docs/check.md). No weights are packed.
 // `verify`: prompts on which the literal graph and the placed programs are compared, both with float activations; 0:
 // none.

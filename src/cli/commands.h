@@ -104,6 +104,7 @@ void add_batch_options(CLI::App& command, BatchArguments& arguments);
 
 struct InspectArguments : LoadArguments {
   bool json = false;
+  bool passes = false;
   std::optional<std::string> html;  // the file that a page with the picture of the placement is written to
 };
 int inspect(InspectArguments arguments);

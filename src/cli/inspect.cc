@@ -194,12 +194,45 @@ void print_refused(const Json& j) {
   }
 }
 
+// One table for each graph that was compiled.
+void print_passes(const Json& passes) {
+  int64_t compilation = -1;
+  for (const Json& p : passes) {
+    if (const int64_t c = p["compilation"].get<int64_t>(); c != compilation) {
+      std::printf("%sPasses of the %s (%s)\n  %-22s %9s %10s %8s %8s  %s\n", compilation < 0 ? "" : "\n",
+                  p["graph"].get<std::string>().c_str(), p["for"].get<std::string>().c_str(), "pass", "ms", "visits",
+                  "edits", "nodes", "digest");
+      compilation = c;
+    }
+    std::printf("  %-22s %9.2f %10lld %8lld %8lld  %s\n", p["name"].get<std::string>().c_str(), p["ms"].get<double>(),
+                static_cast<long long>(p["visits"].get<int64_t>()), static_cast<long long>(p["edits"].get<int64_t>()),
+                static_cast<long long>(p["nodes"].get<int64_t>()), p["digest"].get<std::string>().c_str());
+  }
+}
+
+int inspect_passes(const InspectArguments& a, int64_t budget, Waiting& waiting) {
+  const PassReport report = situ::inspect_passes(a.model, a.load, budget);
+  waiting.stop();
+  if (a.json)
+    std::printf("%s\n", report.json.c_str());
+  else
+    print_passes(Json::parse(report.json)["passes"]);
+  std::fflush(stdout);
+  const bool limited = budget > 0 || a.load.slots > 0 || a.load.context_length > 0;
+  if (report.status.code() == Code::kNoRoom) return fail_load(report.status, limited);
+  return report.status.is_ok() ? kDone : fail(report.status.message());
+}
+
 }  // namespace
 
 void add_inspect_options(CLI::App& command, InspectArguments& a) {
   add_model(command, a);
   command.add_flag("--json", a.json, "Print one JSON object");
-  command.add_option("--html", a.html, "Write the placement as a picture, one page, to this file")->type_name("FILE");
+  CLI::Option* passes =
+      command.add_flag("--passes", a.passes, "Print what each pass of the compiler did; with --json beside all else");
+  command.add_option("--html", a.html, "Write the placement as a picture, one page, to this file")
+      ->type_name("FILE")
+      ->excludes(passes);
   add_load_options(command, a);
 }
 
@@ -209,6 +242,7 @@ int inspect(InspectArguments a) {
   if (const int code = find_model(a, "inspect"); code != kDone) return code;
   const int64_t budget = std::exchange(a.load.memory, 0);  // of the report, not of the load
   Waiting waiting(loading_line(a.model));
+  if (a.passes) return inspect_passes(a, budget, waiting);
   Result<Model> model = Model::load(a.model, a.load);
   waiting.stop();
   if (!model.is_ok()) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -63,10 +64,10 @@ struct Node {
   std::map<std::string, Attribute> attrs;
   const OpDef* def = nullptr;  // set by resolve_ops
   // Operands may be floats of different widths: weights and states stay half where activations were widened
-  // (passes/widen_half.cc). Never set by a file.
+  // (passes/lower/widen_half.cc). Never set by a file.
   bool mixed_floats = false;
   // Of constants, but its result is a part of a Concat: computed there at each step. Folded, it would have to be copied
-  // (passes/distribute_concat.cc). Never set by a file.
+  // (passes/move/distribute_concat.cc). Never set by a file.
   bool computed_in_place = false;
   // Set when an attribute was asked for as another kind than the file gives it; checked after inference,
   // so that a malformed attribute is never taken for an absent one.
@@ -98,10 +99,46 @@ struct Node {
   Status check_attribute_kinds() const;  // the error of attribute_error
 };
 
+// A list of nodes that counts how often the nodes are looked at: once for each access to a node, once for each node
+// where a loop over the list begins, where the list is copied and where it is taken (moved from). visits() is of the
+// calling thread, and only grows.
+class NodeList : public std::vector<Node> {
+ public:
+  using List = std::vector<Node>;
+  NodeList() = default;
+  NodeList(List&& nodes) : List(std::move(nodes)) {}  // NOLINT: implicit on purpose
+  NodeList(const NodeList& other) : List(counted(other)) {}
+  NodeList(NodeList&& other) : List(std::move(counted(other))) {}
+  NodeList& operator=(const NodeList& other) {
+    List::operator=(counted(other));
+    return *this;
+  }
+  NodeList& operator=(NodeList&& other) {
+    List::operator=(std::move(counted(other)));
+    return *this;
+  }
+  ~NodeList() = default;
+
+  iterator begin() { return counted(*this).List::begin(); }
+  const_iterator begin() const { return counted(*this).List::begin(); }
+  Node& operator[](size_t i) { return ++visits_, List::operator[](i); }
+  const Node& operator[](size_t i) const { return ++visits_, List::operator[](i); }
+
+  static int64_t visits() { return visits_; }
+
+ private:
+  template <typename Nodes>
+  static Nodes& counted(Nodes& nodes) {
+    visits_ += static_cast<int64_t>(nodes.size());
+    return nodes;
+  }
+  static inline constinit thread_local int64_t visits_ = 0;
+};
+
 struct Graph {
   std::string name;
   std::vector<Value> values;
-  std::vector<Node> nodes;  // topological order
+  NodeList nodes;  // topological order
   std::vector<ValueId> inputs;
   std::vector<ValueId> outputs;
   // Subgraphs of If/Loop/Scan: inner value -> value of the enclosing graph that it captures.

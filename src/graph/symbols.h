@@ -22,7 +22,8 @@ enum SymbolId : int {
   kSymX = 5,      // first slot of the sequence's source
   kSymRead = 6,   // slot of a whole space that this step reads ...
   kSymWrite = 7,  // ... and the one that it writes, another one
-  kSymT = 8,  // tokens that the sequence will have behind what it is fed at once; >= S + P (passes/find_switches.cc)
+  kSymT =
+      8,  // tokens that the sequence will have behind what it is fed at once; >= S + P (passes/host/find_switches.cc)
   kSymN = 9,  // elements that a step finds (NonZero of data): only until experts are recognised
   kFirstFileSymbol = 16,
 };

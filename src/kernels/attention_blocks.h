@@ -1,5 +1,5 @@
 // How attention cuts the keys of a single token into blocks, and what threads need to share them: facts that the
-// compiler (passes/attention_workspaces.cc) and the kernel (attention_units.h) agree on.
+// compiler (passes/lower/attention_workspaces.cc) and the kernel (attention_units.h) agree on.
 #pragma once
 
 #include <cstdint>

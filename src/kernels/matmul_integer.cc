@@ -1,7 +1,7 @@
 // matmul_integer: y int32 [.., M, N] = (a - za) [.., M, K] * (b - zb) [.., K, N], batches broadcast; a, b uint8 or
 // int8; za one number or [.., M, 1], zb one number or [.., 1, N] (vectors: [M], [N]), 0 where absent. Sums wrap as
 // int32. Source: ONNX MatMulInteger. Any strides: what exports do with constant weights is fused
-// (passes/fuse_integer.cc).
+// (passes/lower/fuse_integer.cc).
 #include "kernels/nbits_int8.h"
 #include "kernels/product.h"
 

@@ -32,7 +32,7 @@ class TensorReader {
 
   // Throw ImportError naming the tensor, its place, type and dims. `repeated`: the same message may be read
   // again (a function's constant, inlined several times) and is to be decoded once.
-  // `leave_odd`: large float matrices at odd addresses stay there (passes/align_constants.cc).
+  // `leave_odd`: large float matrices at odd addresses stay there (passes/pack/align_constants.cc).
   NamedTensor read(std::string_view message, const WirePath& path, bool repeated, bool leave_odd = false);
   NamedTensor read_sparse(std::string_view message, const WirePath& path, bool repeated);
 

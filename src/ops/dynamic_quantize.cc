@@ -1,5 +1,5 @@
 // Activations that are rounded to bytes as they come, and their products: DynamicQuantizeLinear, and what
-// passes/fuse_integer.cc makes of it and MatMulInteger: situ.RoundRows and situ.IntegerMatMul.
+// passes/lower/fuse_integer.cc makes of it and MatMulInteger: situ.RoundRows and situ.IntegerMatMul.
 #include "kernels/integer_layout.h"
 #include "ops/infer.h"
 #include "ops/ops.h"

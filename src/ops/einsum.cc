@@ -1,5 +1,5 @@
 // ai.onnx.Einsum: products of operands, summed over the letters that the result lacks. It has no kernel:
-// passes/expand_fused.cc writes it out.
+// passes/expand/expand_fused.cc writes it out.
 #include "ops/einsum.h"
 
 #include <algorithm>

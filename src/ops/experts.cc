@@ -1,5 +1,5 @@
 // Mixtures of experts: situ.ExpertMatMul and its packed forms; com.microsoft.MoE and QMoE, which are made of them
-// (passes/expand_experts.cc).
+// (passes/expand/expand_experts.cc).
 #include "kernels/packed_layout.h"
 #include "kernels/params.h"
 #include "ops/infer.h"

@@ -1,4 +1,4 @@
-// Shapes of fused operators that passes expand into plain ones (passes/expand_fused.cc): they have no
+// Shapes of fused operators that passes expand into plain ones (passes/expand/expand_fused.cc): they have no
 // kernels of their own. Sources: onnxruntime contrib operators, ONNX opset 23 and 24.
 #include "ops/infer.h"
 #include "ops/op.h"

@@ -197,7 +197,7 @@ Status prepare_scatter_nd(const PrepareContext& c, Prepared* out) {
 }
 
 // past_cache [B, .., N, ..], update [B, .., S, ..] with S on `axis`, write_indices? [B] -> present like the past: rows
-// write_indices .. + S of it are the update's (circular: modulo N). passes/expand_fused.cc writes it out.
+// write_indices .. + S of it are the update's (circular: modulo N). passes/expand/expand_fused.cc writes it out.
 Status infer_tensor_scatter(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "past_cache"));
   SITU_RETURN_IF_ERROR(c.need(1, "update"));

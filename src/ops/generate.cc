@@ -204,7 +204,7 @@ Status prepare_one_hot(const PrepareContext& c, Prepared* out) {
 
 // x [d..] -> int64 [rank (1 for a scalar), n]: the indices of the n elements other than 0, in row-major order. How
 // many there are is known before the step only where x itself is; else there are N, and who compiles the graph has to
-// find out what for (passes/recognise_experts.cc).
+// find out what for (passes/experts/recognise_experts.cc).
 Status infer_nonzero(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "X"));
   const Dim rank(std::max<int64_t>(1, static_cast<int64_t>(c.input(0).shape.size())));

@@ -1,5 +1,6 @@
 // Shapes of operators on integers with scales and zero points (y = (q - zero_point) * scale), as onnxruntime's
-// quantisers and its optimiser write them. Passes expand them (passes/expand_quantised.cc): they have no kernels.
+// quantisers and its optimiser write them. Passes expand them (passes/expand/expand_quantised.cc): they have no
+// kernels.
 #include <algorithm>
 
 #include "ops/infer.h"

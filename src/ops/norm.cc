@@ -116,7 +116,7 @@ Status prepare_lp_norm(const PrepareContext& c, Prepared* out) {
 }
 
 // InstanceNormalization(X [N, C, ..], scale [C], B [C]): (X - mean) / sqrt(variance + epsilon) * scale + B, mean and
-// variance over what stands behind a channel. Written out by passes/expand_fused.cc.
+// variance over what stands behind a channel. Written out by passes/expand/expand_fused.cc.
 Status infer_instance_norm(InferContext& c) {
   for (size_t i = 0; i < 3; ++i) SITU_RETURN_IF_ERROR(c.need(i, i == 0 ? "X" : i == 1 ? "scale" : "B"));
   const Shape& x = c.input(0).shape;

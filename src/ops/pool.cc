@@ -1,5 +1,5 @@
 // Pooling, Resize, and norms by channel. All but the windows of AveragePool and MaxPool are written out by
-// passes/expand_pictures.cc.
+// passes/expand/expand_pictures.cc.
 #include "kernels/params.h"
 #include "ops/infer.h"
 #include "ops/ops.h"

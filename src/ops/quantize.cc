@@ -91,7 +91,7 @@ Status need_order(InferContext& c, size_t i, int64_t k, const Dim& width) {
 //   B uint8 [N, blocks, block_size * bits / 8], low bits first; scales [N * blocks]; zero_points? uint8
 //   [N * ceil(blocks * bits / 8)] or floats [N * blocks], else 2^(bits-1); g_idx? [K], the block whose scale and zero
 //   point each k has; bias? [N]. onnxruntime contrib operator.
-// Of a MatMulBnb4 (passes/expand_quantised.cc): `table`, a DigitTable, and `high_first`.
+// Of a MatMulBnb4 (passes/expand/expand_quantised.cc): `table`, a DigitTable, and `high_first`.
 Status infer_matmul_nbits(InferContext& c) {
   SITU_RETURN_IF_ERROR(c.need(0, "A"));
   const QuantisedMatrix w = quantised_matrix(c.node, c.has(3) ? c.input(3).type : DType::kNone);
@@ -125,7 +125,7 @@ Status infer_matmul_nbits(InferContext& c) {
 }
 
 // com.microsoft.MatMulBnb4: A [.., K], B uint8 [ceil(K * N / 2)], absmax [ceil(K * N / block_size)] -> y [.., N]
-// (passes/expand_quantised.cc). `training_mode` changes nothing that is computed.
+// (passes/expand/expand_quantised.cc). `training_mode` changes nothing that is computed.
 Status infer_matmul_bnb4(InferContext& c) {
   SITU_RETURN_IF_ERROR(at_most_inputs(c, 3));
   SITU_RETURN_IF_ERROR(c.need(0, "A"));

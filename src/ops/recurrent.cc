@@ -1,5 +1,5 @@
 // Layers whose state has one size: short convolutions and linear attention, as onnxruntime and ONNX 27 have them, and
-// what stands beside these. All but situ.LinearAttention are written out by passes/expand_recurrent.cc.
+// what stands beside these. All but situ.LinearAttention are written out by passes/expand/expand_recurrent.cc.
 #include <algorithm>
 #include <tuple>
 

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "base/reasons.h"
-#include "passes/check_scales.h"
-#include "passes/named_operator.h"
+#include "passes/module/check_scales.h"
+#include "passes/module/named_operator.h"
 #include "pipelines/declared.h"
 #include "pipelines/graph_files.h"
 #include "pipelines/inspect_module.h"

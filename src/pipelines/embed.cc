@@ -25,8 +25,8 @@ Result<Embedder*> Model::Impl::embeds() {
   if (naive)
     return Status::error(Code::kInvalidArgument, folder.model_file.string() + ": embeddings have no naive mode");
   std::unique_ptr<Embedder> made;
-  SITU_RETURN_IF_ERROR(assign(
-      &made, Embedder::create(folder, files.decoder, text(), loaded, Internals::of(*runtime).pool, purpose.dry)));
+  SITU_RETURN_IF_ERROR(assign(&made, Embedder::create(folder, files.decoder, text(), loaded,
+                                                      Internals::of(*runtime).pool, purpose.dry, purpose.traces)));
   made->run_texts = [this](std::span<const TextTokens> some, const std::string& client,
                            const TextEncoder::RowsOf& each) { return run_texts(some, client, each); };
   const auto show = [&] {

@@ -33,7 +33,8 @@ bool is_for_embeddings(const ModelFolder& folder, const Graph& graph) {
 
 Result<std::unique_ptr<Embedder>> Embedder::create(const ModelFolder& folder, const ImportedModel& model,
                                                    const FolderTokenizer* tokenizer, const LoadOptions& options,
-                                                   std::shared_ptr<ThreadPool> pool, bool dry) {
+                                                   std::shared_ptr<ThreadPool> pool, bool dry,
+                                                   std::shared_ptr<CompileTraces> traces) {
   std::unique_ptr<Embedder> e(new Embedder(folder, tokenizer));
   const TextGraph graph = text_graph(model.graph);
   const bool labels = graph.kind == EncoderOutput::kLabels;
@@ -68,6 +69,7 @@ Result<std::unique_ptr<Embedder>> Embedder::create(const ModelFolder& folder, co
   engine.pool = std::move(pool);
   engine.pack_cache = options.pack_cache && !dry;
   engine.dry = dry;
+  engine.traces = std::move(traces);
   SITU_RETURN_IF_ERROR(assign(&e->encoder_, TextEncoder::create(model, e->graph_.output, engine))
                            .or_code(Code::kUnsupportedModel)
                            .with_context(file));

@@ -23,10 +23,11 @@ bool is_for_embeddings(const ModelFolder& folder, const Graph& graph);
 
 class Embedder {
  public:
-  // `model`, `folder` and `tokenizer` (or null) must outlive the embedder. `dry`: EngineOptions::dry.
+  // `model`, `folder` and `tokenizer` (or null) must outlive the embedder. `dry`, `traces`: EngineOptions.
   static Result<std::unique_ptr<Embedder>> create(const ModelFolder& folder, const ImportedModel& model,
                                                   const FolderTokenizer* tokenizer, const LoadOptions& options,
-                                                  std::shared_ptr<ThreadPool> pool, bool dry = false);
+                                                  std::shared_ptr<ThreadPool> pool, bool dry = false,
+                                                  std::shared_ptr<CompileTraces> traces = nullptr);
 
   // Errors name the text by its number: no tokens, an embedding with NaN. Also: no texts; a prompt of an unknown name;
   // a size to which embeddings are not cut; a model that gives scores.

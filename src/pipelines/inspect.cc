@@ -1,7 +1,9 @@
 #include "situ/tools.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
+#include <memory>
 
 #include "base/out_of_memory.h"
 #include "pipelines/inspect_memory.h"
@@ -123,6 +125,43 @@ Result<std::string> inspect(const Model& model, int64_t memory) {
     const std::string problem = m.in_place->saving_problem();
     return json_text(describe(m, memory, problem));
   });
+}
+
+static OrderedJson passes_json(const CompileTraces& traces) {
+  constexpr const char* kPhases[] = {"any step", "first step", "single tokens"};
+  OrderedJson list = OrderedJson::array();
+  for (size_t c = 0; c < traces.size(); ++c)
+    for (const PassRecord& p : traces[c].passes) {
+      char digest[17];
+      std::snprintf(digest, sizeof(digest), "%016llx", static_cast<unsigned long long>(p.digest));
+      list.push_back({{"name", p.name},
+                      {"ms", p.ms},
+                      {"visits", p.visits},
+                      {"edits", p.edits},
+                      {"nodes", p.nodes},
+                      {"digest", digest},
+                      {"graph", traces[c].graph},
+                      {"for", traces[c].literal ? "naive mode" : kPhases[static_cast<size_t>(traces[c].phase)]},
+                      {"compilation", c}});
+    }
+  return list;
+}
+
+PassReport inspect_passes(const std::string& path, const LoadOptions& options, int64_t memory) {
+  const auto traces = std::make_shared<CompileTraces>();
+  Result<Model> model = load_model(path, options, {.traces = traces});
+  OrderedJson j;
+  if (!model.is_ok()) {
+    j = OrderedJson::parse(inspect_refused(path, options, model.status().message()));
+  } else if (Model::Impl& m = impl_of(*model); m.in_place) {
+    const Result<std::string> text = inspect(*model, memory);
+    if (!text.is_ok()) return {text.status(), "{}"};
+    j = OrderedJson::parse(*text);
+  } else {
+    j["file"] = m.folder.model_file.string();
+  }
+  j["passes"] = passes_json(*traces);
+  return {model.status(), json_text(j)};
 }
 
 std::string inspect_refused(const std::string& path, const LoadOptions& options, const std::string& reason) {

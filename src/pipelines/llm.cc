@@ -12,12 +12,12 @@
 #include "base/out_of_memory.h"
 #include "base/reasons.h"
 #include "onnx/share_initialisers.h"
-#include "passes/embedding_merge.h"
-#include "passes/embeddings.h"
-#include "passes/find_states.h"
-#include "passes/fixed_window.h"
-#include "passes/float_activations.h"
-#include "passes/named_operator.h"
+#include "passes/module/embedding_merge.h"
+#include "passes/module/embeddings.h"
+#include "passes/module/float_activations.h"
+#include "passes/module/named_operator.h"
+#include "passes/states/find_states.h"
+#include "passes/window/fixed_window.h"
 #include "pipelines/declared.h"
 #include "pipelines/embedder.h"
 #include "pipelines/other_variants.h"
@@ -73,6 +73,7 @@ Status load_engine(Model::Impl& m, const LoadOptions& options, int64_t declared)
   engine.pack_cache = options.pack_cache && !m.purpose.dry;
   engine.dry = m.purpose.dry;
   engine.float_activations = m.purpose.float_activations;
+  engine.traces = m.purpose.traces;
   constexpr DType kTypes[] = {DType::kNone, DType::kF32, DType::kF16, DType::kBF16, DType::kI8};
   engine.kv_type = kTypes[static_cast<size_t>(options.kv_type)];
   const std::string slots = std::to_string(options.slots), window = std::to_string(options.window),

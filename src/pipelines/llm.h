@@ -37,6 +37,7 @@ inline const Session::Impl& impl_of(const Session& session) { return Internals::
 struct LoadPurpose {
   bool dry = false;  // to see whether it can be: no weights are packed or looked at, and it must not be run
   bool float_activations = false;  // to compare programs: nothing is rounded to 8 or 16 bits on its way
+  std::shared_ptr<CompileTraces> traces = nullptr;  // EngineOptions::traces
 };
 // Model::load. `runtime`: null: Runtime::shared().
 Result<Model> load_model(const std::string& path, const LoadOptions& options, const LoadPurpose& purpose,

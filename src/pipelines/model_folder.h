@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "passes/pass.h"
+#include "passes/context/binding.h"
 #include "pipelines/generation_config.h"
 #include "pipelines/graph_files.h"
 

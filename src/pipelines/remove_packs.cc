@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "passes/pack_cache.h"
-#include "passes/pack_file.h"
+#include "passes/pack/pack_cache.h"
+#include "passes/pack/pack_file.h"
 
 namespace situ {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "passes/telling_lengths.h"
+#include "passes/host/telling_lengths.h"
 #include "pipelines/encoder_inputs.h"
 #include "pipelines/llm.h"
 #include "pipelines/probe_arrays.h"

@@ -8,7 +8,7 @@
 #include "graph/graph.h"
 #include "ops/op.h"
 #include "ops/state_encoding.h"
-#include "passes/pass.h"
+#include "passes/context/binding.h"
 
 namespace situ {
 

@@ -8,7 +8,9 @@
 
 #include "kernels/replace_kernels.h"
 #include "ops/add_node_test.h"
-#include "passes/pass.h"
+#include "passes/compile/token_order.h"
+#include "passes/context/binding.h"
+#include "passes/lower/attention_workspaces.h"
 #include "runtime/program.h"
 
 namespace situ {

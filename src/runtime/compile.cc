@@ -5,9 +5,15 @@
 
 #include "base/assign.h"
 #include "base/reasons.h"
-#include "passes/fixed_window.h"
-#include "passes/pack_store.h"
-#include "passes/specialise.h"
+#include "passes/compile/pass_list.h"
+#include "passes/compile/token_order.h"
+#include "passes/context/pass_context.h"
+#include "passes/host/room.h"
+#include "passes/module/specialise.h"
+#include "passes/pack/align_constants.h"
+#include "passes/pack/pack_store.h"
+#include "passes/window/fixed_window.h"
+#include "passes/window/limit_window.h"
 #include "runtime/literal.h"
 #include "runtime/switches.h"
 
@@ -93,6 +99,15 @@ static ValueId rows_of(const Graph& graph, ValueId output, bool literal) {
 
 namespace {
 
+CompileTrace* new_trace(const EngineOptions& options, const GraphUse& use, bool literal) {
+  if (!options.traces) return nullptr;
+  const char* graph = use.encoder && !use.texts && use.rows.empty() ? "encoder"
+                      : use.texts                                   ? "texts"
+                      : !use.rows.empty()                           ? "media"
+                                                                    : "decoder";
+  return &options.traces->emplace_back(CompileTrace{graph, use.phase, literal});
+}
+
 // What a graph is compiled for.
 struct Lengths {
   int64_t length = 0;  // tokens that there is room for; of an encoder: of a source
@@ -131,7 +146,7 @@ static Result<Compiled> compile_graph(const Graph& imported, const EngineOptions
   context.kv_type = options.kv_type;
   context.length = length;
   context.endless = options.window > 0 && !literal && !use.encoder;
-  const Status passed = run_passes(context, literal);
+  const Status passed = run_passes(context, literal, new_trace(options, use, literal));
   if (!passed.is_ok()) *holds = std::move(context.holds);
   SITU_RETURN_IF_ERROR(passed);
   SITU_RETURN_IF_ERROR(check_states(c.graph, c.binding, use.phase));

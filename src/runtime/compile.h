@@ -1,6 +1,7 @@
 // Compilation: imported graphs to graphs that the planner places, one for each kind of step.
 #pragma once
 
+#include <memory>
 #include <new>
 #include <optional>
 #include <set>
@@ -8,9 +9,15 @@
 #include <vector>
 
 #include "onnx/importer.h"
-#include "passes/pass.h"
+#include "passes/compile/pass_trace.h"
+#include "passes/compile/token_order.h"
+#include "passes/context/binding.h"
+#include "passes/host/constants.h"
+#include "passes/module/module.h"
 
 namespace situ {
+
+class PackStore;
 
 // Sequences of one step at most. Beyond it a product costs as much for each row as it does in two steps.
 constexpr int64_t kStepSequences = 64;
@@ -44,7 +51,8 @@ struct EngineOptions {
   bool pack_cache = true;            // packed weights are taken from a file that an earlier start saved, or saved
   bool dry = false;                  // nothing will be run: no weights are packed, or looked at
   bool float_activations = false;    // graphs in half precision compute, and keep states, in float, literally too
-  DType kv_type = DType::kNone;      // of attention states; kNone: what passes/store_states.cc decides
+  DType kv_type = DType::kNone;      // of attention states; kNone: what passes/lower/store_states.cc decides
+  std::shared_ptr<CompileTraces> traces = nullptr;  // where passes say what they did; null: nobody asks
 };
 constexpr int64_t kDefaultContext = 4096;
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "passes/pack_store.h"
+#include "passes/pack/pack_store.h"
 #include "runtime/compile.h"
 
 namespace situ {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "passes/pass.h"
+#include "passes/module/input_names.h"
 
 namespace situ {
 namespace {

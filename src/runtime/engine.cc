@@ -6,7 +6,8 @@
 
 #include "base/assign.h"
 #include "base/free_memory.h"
-#include "passes/pack_store.h"
+#include "passes/lower/attention_workspaces.h"
+#include "passes/pack/pack_store.h"
 
 namespace situ {
 namespace {

@@ -4,6 +4,12 @@
 
 #include "base/assign.h"
 #include "ops/op.h"
+#include "passes/context/pass_context.h"
+#include "passes/expand/passes.h"
+#include "passes/host/infer.h"
+#include "passes/module/passes.h"
+#include "passes/pack/align_constants.h"
+#include "passes/states/passes.h"
 #include "runtime/host_integers.h"
 
 namespace situ {

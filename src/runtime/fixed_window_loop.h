@@ -1,6 +1,6 @@
-// The loop of a host around an export whose extents are all fixed (passes/fixed_window.h), in the naive mode. A step
-// feeds the last W tokens, padded before the first one, and a mask with a one for each token so far, from the right.
-// Then the rows of `present` that the next step does not compute again are moved into its past:
+// The loop of a host around an export whose extents are all fixed (passes/window/fixed_window.h), in the naive mode. A
+// step feeds the last W tokens, padded before the first one, and a mask with a one for each token so far, from the
+// right. Then the rows of `present` that the next step does not compute again are moved into its past:
 //
 //   past = present[d : d + T - W], where the next step has d tokens that are new
 #pragma once
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "passes/fixed_window.h"
+#include "passes/window/fixed_window.h"
 #include "runtime/compile.h"
 
 namespace situ {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "base/assign.h"
-#include "passes/specialise.h"
+#include "passes/module/specialise.h"
 
 namespace situ {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/stage_clock.h"
-#include "passes/pack_digest.h"
-#include "passes/pack_store.h"
+#include "passes/pack/pack_digest.h"
+#include "passes/pack/pack_store.h"
 #include "runtime/encoder_input.h"
 #include "runtime/encoder_programs.h"
 #include "runtime/media_graphs.h"

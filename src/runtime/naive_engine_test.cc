@@ -1,7 +1,7 @@
 // Graphs that make the compiler throw are refused, naively too.
 #include "runtime/naive_engine.h"
 
-#include "passes/test_graph.h"
+#include "passes/compile/test_graph.h"
 
 namespace situ {
 namespace {

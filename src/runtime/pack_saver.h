@@ -7,7 +7,7 @@
 
 #include "base/process_thread.h"
 #include "onnx/importer.h"
-#include "passes/pack_cache.h"
+#include "passes/pack/pack_cache.h"
 
 namespace situ {
 

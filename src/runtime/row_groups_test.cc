@@ -1,15 +1,14 @@
 // Products that threads take a few rows through: what the plan says of them, what the verifier says when it lies, and
 // the results.
 #include "place/row_groups.h"
+#include "kernels/params.h"
+#include "ops/add_node_test.h"
+#include "passes/context/binding.h"
+#include "runtime/program.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
-
-#include "kernels/params.h"
-#include "ops/add_node_test.h"
-#include "passes/pass.h"
-#include "runtime/program.h"
 
 namespace situ {
 namespace {

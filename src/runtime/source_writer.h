@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "passes/pack_store.h"
+#include "passes/pack/pack_store.h"
 #include "runtime/encoder_input.h"
 #include "runtime/encoder_programs.h"
 

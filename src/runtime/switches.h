@@ -1,5 +1,5 @@
 // Lengths of a sequence at which a graph reads other tables, for all of its tokens: a long rope's factors
-// (passes/find_switches.cc).
+// (passes/host/find_switches.cc).
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "passes/pass.h"
+#include "passes/context/binding.h"
 
 namespace situ {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/assign.h"
-#include "passes/pack_store.h"
-#include "passes/specialise.h"
+#include "passes/module/specialise.h"
+#include "passes/pack/pack_store.h"
 
 namespace situ {
 namespace {

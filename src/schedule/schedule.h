@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "ops/op.h"
-#include "passes/pass.h"
+#include "passes/compile/token_order.h"
 #include "place/plan.h"
 
 namespace situ {

@@ -1,12 +1,12 @@
 // Schedules: what make_schedule says of a decoder, and mutations of it, which the verifier must reject.
 #include "schedule/schedule.h"
+#include "passes/lower/attention_workspaces.h"
+#include "schedule/tiny_decoder_test.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <functional>
-
-#include "schedule/tiny_decoder_test.h"
 
 namespace situ {
 namespace {

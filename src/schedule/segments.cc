@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "passes/lower/attention_workspaces.h"
 #include "place/row_groups.h"
 #include "schedule/stages.h"
 

@@ -13,7 +13,9 @@
 #include "eval/interpreter.h"
 #include "kernels/params.h"
 #include "ops/add_node_test.h"
-#include "passes/pass.h"
+#include "passes/compile/token_order.h"
+#include "passes/context/binding.h"
+#include "passes/lower/attention_workspaces.h"
 #include "place/plan.h"
 
 namespace situ::test {
@@ -88,8 +90,8 @@ struct TinyGraph {
 };
 
 struct TinyDecoder : TinyGraph {
-  // `threads`, `keys`: of the attention's workspaces (passes/attention_workspaces.cc). `few_queries`: the last layer's
-  // are those of wanted tokens alone, which is the same decoder.
+  // `threads`, `keys`: of the attention's workspaces (passes/lower/attention_workspaces.cc). `few_queries`: the last
+  // layer's are those of wanted tokens alone, which is the same decoder.
   TinyDecoder(int layers, int threads, int64_t keys, bool few_queries = false) {
     const ValueId ids = input("ids", DType::kI64, {Dim(1), Dim::symbol(kSymS)}, InputRole::kTokenIds);
     ValueId x = add("Gather", {random({kVocabulary, kWidth}), ids});

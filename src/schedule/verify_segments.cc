@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "passes/lower/attention_workspaces.h"
 #include "schedule/verify_schedule.h"
 
 namespace situ {
