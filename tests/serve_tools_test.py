@@ -483,6 +483,8 @@ class ToolsTest(CliTest):
         cases = [
             ({"messages": turn, "tools": tools({"type": "object", "properties": {"a": {"type": "integer", "minimum": 3, "maximum": 2}}, "required": ["a"]})}, "tools[1].function.parameters"),
             ({"messages": turn, "tools": tools({"type": "object", "properties": {"a": {"not": {"type": "string"}}}})}, "tools[1].function.parameters"),
+            ({"messages": turn, "tools": tools({"type": "string"})}, "tools[1].function.parameters"),
+            ({"messages": turn, "reasoning_effort": 5}, "reasoning_effort"),
             ({"messages": turn, "tools": CHAT_TOOLS, "tool_choice": {"type": "function", "function": {"name": "none"}}}, "tool_choice"),
             ({"messages": turn, "tool_choice": "required"}, "tool_choice"),
             ({"prompt_token_ids": [1, 2], "tools": CHAT_TOOLS}, "tools"),

@@ -96,12 +96,12 @@ CLI_BELOW = {
 # ops/*.inc counts where it is tested (compared, a case, in a set or table), not where a node is made of it.
 COMPILER = {"graph", "ops", "eval", "passes", "place", "schedule"}
 FIGURES = {
-    "code lines of passes": 22883,
-    "code lines of the compiler": 32050,
-    "names of operators tested": 1185,
+    "code lines of passes": 23119,
+    "code lines of the compiler": 32386,
+    "names of operators tested": 1209,
     "whole-graph rewrites": 38,
     "loops over all nodes": 112,
-    "infos set by hand": 93,
+    "infos set by hand": 96,
     "files of passes over 450 lines": 13,
     "percent of passes in the largest folder": 15,
 }

@@ -43,9 +43,7 @@ ModelKind kind_of(const Model& model) {
   const Model::Impl& m = impl_of(model);
   if (!model.generates())
     return {text_graph(m.files.decoder.graph).kind == EncoderOutput::kLabels ? "rerank" : "embeddings"};
-  ModelKind kind{m.is_for_speech()                           ? "transcription"
-                 : model.tokenizer().has_chat_template() ? "chat"
-                                                         : "completion"};
+  ModelKind kind{m.is_for_speech() ? "transcription" : model.tokenizer().has_chat_template() ? "chat" : "completion"};
   const FolderTokenizer* text = m.text();
   const ModelForm* const form = m.texts->form();
   kind.tools = form != nullptr;

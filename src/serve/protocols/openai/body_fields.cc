@@ -163,6 +163,7 @@ void read_parallel(Reader& r, const char* name, const Json& value) {
 }
 
 void read_effort(Reader& r, const char* name, const Json& value) {
+  if (!value.is_string()) return r.refuse_type(name, value, "a string");
   const ModelForm* const form = r.form();
   const std::string off = form ? form->form.reasoning.switch_name : "";
   if ((value == "none" || value == "minimal") && !off.empty())
