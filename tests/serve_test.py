@@ -298,6 +298,30 @@ class AnswerTest(ServeCase):
         self.error(self.server.ask("POST", "/v1/chat/completions", self.chat(stream=True, temperature=-1)), 400)
         self.assertEqual(self.server.ask("POST", "/v1/chat/completions", self.chat(), {"Content-Type": "text/plain"})[0].status, 200)
 
+    def test_bad_heads_of_messages(self):
+        """What breaks HTTP is told in the form of the path's protocol, as far as the path is known."""
+        host = "Host: localhost\r\n"
+        for path in ("/v1/messages", "/v1/messages/count_tokens", "/v1/messages?beta=true"):
+            cases = {
+                "no name": (f"POST {path} HTTP/1.1\r\n{host}: a\r\n\r\n", 400, "invalid_request_error"),
+                "NUL": (f"POST {path} HTTP/1.1\r\n{host}a: \0\r\n\r\n", 400, "invalid_request_error"),
+                "negative length": (f"POST {path} HTTP/1.1\r\n{host}Content-Length: -1\r\n\r\n", 400, "invalid_request_error"),
+                "many fields": (f"POST {path} HTTP/1.1\r\n{host}" + "".join(f"a{i}: b\r\n" for i in range(10000)) + "\r\n", 431, "invalid_request_error"),
+                "both lengths": (f"POST {path} HTTP/1.1\r\n{host}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400, "invalid_request_error"),
+                "bad chunk": (f"POST {path} HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\n\r\n-2\r\n\r\n", 400, "invalid_request_error"),
+                "huge length": (f"POST {path} HTTP/1.1\r\n{host}Content-Length: 99999999999\r\n\r\n", 413, "request_too_large"),
+            }
+            for name, (data, status, kind) in cases.items():
+                with self.subTest(path=path, name=name):
+                    head, _, body = self.server.raw(data.encode("latin-1")).partition("\r\n\r\n")
+                    self.assertRegex(head, rf"\AHTTP/1\.[01] {status} ")
+                    told = json.loads(body)
+                    self.assertEqual((told["type"], told["error"]["type"]), ("error", kind))
+                    self.assertIn(f"\r\nrequest-id: {told['request_id']}\r\n", head.lower() + "\r\n")
+        head, _, body = self.server.raw(f"POST /v1/chat/completions HTTP/1.1\r\n{host}: a\r\n\r\n".encode()).partition("\r\n\r\n")
+        self.assertEqual(json.loads(body), {"error": {"message": "this is not a request of HTTP/1.1", "type": "invalid_request_error", "param": None, "code": None}})
+        self.assertNotIn("\r\nrequest-id:", head.lower())
+
     def test_bad_heads(self):
         host = "Host: localhost\r\n"
         cases = {

@@ -44,9 +44,9 @@ Result<std::unique_ptr<Http>> Http::start(HttpHandler& handler, const Limits& li
           return true;
         });
       },
-      [](void* p, int status, char* id) {
-        constexpr size_t kMost = 64;
-        return without_throwing<size_t>(0, [&] { return handler_of(p).on_broken(status).copy(id, kMost); });
+      [](void* p, int status, situ_http_text path, situ_http_text why, char* rest, size_t room) {
+        return without_throwing<size_t>(
+            0, [&] { return handler_of(p).on_broken({status, view(why)}, view(path)).copy(rest, room); });
       },
       [](void* p, uint64_t id) { handler_of(p).on_gone(id); },
       [](void* p, uint64_t id, bool whole) { handler_of(p).on_over(id, whole); }};

@@ -330,10 +330,15 @@ void Server::on_request(uint64_t id, std::string_view body, HttpFault broken) {
   }
 }
 
-std::string Server::on_broken(int status) {
+std::string Server::on_broken(HttpFault fault, std::string_view path) {
   auto call = std::make_shared<Call>();
+  call->protocol = &protocol_of(plain_path(path));
   call->request_id = new_request_id();
-  call->status = status;
+  call->status = fault.status;
+  const std::string body = call->protocol->error(broken_http(fault), call->request_id).json;
+  std::string rest;
+  for (const auto& [name, value] : headers_of(*call, "")) rest += name + ": " + value + "\r\n";
+  rest += "content-length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
   call->finish = "refused";
   call->prepared = call->whole = call->over = true;
   {
@@ -341,7 +346,7 @@ std::string Server::on_broken(int status) {
     ++unfinished_;
   }
   wake(*call);
-  return call->request_id;
+  return rest;
 }
 
 void Server::on_gone(uint64_t id) noexcept {

@@ -85,7 +85,7 @@ class Server final : HttpHandler, Client {
   // -- the thread of HTTP
   bool on_head(uint64_t id, const Head& head, HttpFault refusal) override;
   void on_request(uint64_t id, std::string_view body, HttpFault refusal) override;
-  std::string on_broken(int status) override;
+  std::string on_broken(HttpFault fault, std::string_view path) override;
   void on_gone(uint64_t id) noexcept override;
   void on_over(uint64_t id, bool whole) noexcept override;
   // Why the call is refused before its body is read; or it was answered by `answered`.

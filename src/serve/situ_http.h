@@ -45,9 +45,10 @@ typedef struct {
   int (*head)(void* context, uint64_t id, const situ_http_head* head, int status, situ_http_text reason);
   /* status: 0, or what has to be answered, with the reason: 408, 413, 429. False: as -1 of a head. */
   bool (*request)(void* context, uint64_t id, situ_http_text body, int status, situ_http_text reason);
-  /* A head that cannot be read was answered with this status; no exchange begins. Writes the request's id, which the
-   * answer gets, and returns its bytes; 0: it has none. */
-  size_t (*broken)(void* context, int status, char id[64]);
+  /* A head that cannot be read is answered with this status; no exchange begins. path: as far as it came, and is short.
+   * Writes what stands in the answer behind the fields that all answers have: fields, an empty line and the body, of at
+   * most `room` bytes; returns how many. 0: there is no memory for it. */
+  size_t (*broken)(void* context, int status, situ_http_text path, situ_http_text why, char* rest, size_t room);
   /* The client sends no more: it went, or closed its side only, which cannot be told apart until something is written:
    * a client that went resets the connection, which ends the exchange. It gets its answer unless situ_http_abort is
    * called. At most once an exchange, while it is not over. */

@@ -1,6 +1,6 @@
 //! What hyper does not tell of a head: whether Content-Length stood beside Transfer-Encoding. Two servers that read
 //! such a request differently can be made to see different requests (RFC 9112, 6.1), so it is refused. Also whether a
-//! head has begun to come, and whether it is one of another version of HTTP.
+//! head has begun to come, for which path, and whether it is one of another version of HTTP.
 //!
 //! Bytes are followed as they come in. Only lengths have to be understood: a connection ends behind a request with
 //! Transfer-Encoding (server.rs), so nothing is looked at behind one.
@@ -13,6 +13,7 @@ pub struct HeadWatch {
     encoded: bool,
     both: bool,
     foreign: bool,
+    path: Vec<u8>,
     skip: u64, // bytes of a body
     blind: bool,
 }
@@ -28,7 +29,7 @@ struct Line {
 }
 
 impl Line {
-    /// Of a name; longer ones are neither of the two.
+    /// Of a name; longer ones are neither of the two. Of a first line: method and path.
     const KEPT: usize = 32;
 
     fn read(&mut self, byte: u8) {
@@ -51,6 +52,12 @@ impl Line {
         let last = last.strip_suffix(b"\r").unwrap_or(&last);
         let version = last.iter().rposition(|&b| b == b' ').map_or(last, |space| &last[space + 1..]);
         version.strip_prefix(b"HTTP/").and_then(|v| v.first()).is_some_and(|major| (b'2'..=b'9').contains(major))
+    }
+
+    /// As far as it is kept, without what a question mark begins; empty: there is none.
+    fn path(&self) -> &[u8] {
+        let ends = |b: &u8| b" ?\r".contains(b);
+        self.name.split(|&b| b == b' ').nth(1).and_then(|rest| rest.split(ends).next()).unwrap_or_default()
     }
 
     fn is(&self, name: &str) -> bool {
@@ -93,6 +100,15 @@ impl HeadWatch {
         self.foreign || (!self.in_head && self.line.is_foreign())
     }
 
+    /// Of the last head that has begun, but for paths that are long.
+    pub fn path(&self) -> Vec<u8> {
+        if self.in_head || !self.line.begun {
+            self.path.clone()
+        } else {
+            self.line.path().to_vec()
+        }
+    }
+
     fn end_of_line(&mut self) {
         let line = std::mem::take(&mut self.line);
         if !line.begun {
@@ -104,6 +120,7 @@ impl HeadWatch {
         if !self.in_head {
             self.in_head = true;
             self.foreign |= line.is_foreign(); // nothing is read behind it
+            self.path = line.path().to_vec();
         } else if line.is("content-length") {
             self.length = Some(line.number);
         } else if line.is("transfer-encoding") {
@@ -176,6 +193,21 @@ mod tests {
                 text.as_bytes().chunks(step).for_each(|part| watch.read(part));
                 assert_eq!(watch.foreign(), foreign, "{text:?} in pieces of {step}");
             }
+        }
+        let mut watch = HeadWatch::default();
+        for (text, path) in [
+            ("", ""),
+            ("POST /v1/mess", "/v1/mess"),
+            ("ages?beta=true", "/v1/messages"),
+            (" HTTP/1.1\r\nA: b\r\nbroken line\r\n", "/v1/messages"),
+            ("Content-Length: 1\r\n\r\nx", "/v1/messages"),
+            ("GET /v1/messages\r\n\r\n", "/v1/messages"),
+            ("GET", ""),
+            (" http://host/a", "http"),
+            ("\r\n\r\nGET /v1/messages/count_tokens HTTP/1.1\r\n", "/v1/messages/count_tokens"),
+        ] {
+            watch.read(text.as_bytes());
+            assert_eq!(String::from_utf8_lossy(&watch.path()), path, "behind {text:?}");
         }
         let mut watch = HeadWatch::default();
         let body = "POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc";

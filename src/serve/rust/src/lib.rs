@@ -60,7 +60,7 @@ pub struct Handler {
     context: *mut c_void,
     head: extern "C" fn(*mut c_void, u64, *const Head, c_int, Text) -> c_int,
     request: extern "C" fn(*mut c_void, u64, Text, c_int, Text) -> bool,
-    broken: extern "C" fn(*mut c_void, c_int, *mut c_char) -> usize,
+    broken: extern "C" fn(*mut c_void, c_int, Text, Text, *mut c_char, usize) -> usize,
     gone: extern "C" fn(*mut c_void, u64),
     over: extern "C" fn(*mut c_void, u64, bool),
 }
@@ -109,11 +109,13 @@ impl Handler {
         (self.request)(self.context, id, Text::of(body), status, why).then_some(()).ok_or(Failed)
     }
 
-    /// The id of a request whose head cannot be read.
-    fn broken(&self, status: u16) -> String {
-        let mut id = [0u8; 64];
-        let size = (self.broken)(self.context, status.into(), id.as_mut_ptr().cast());
-        String::from_utf8_lossy(&id[..size.min(id.len())]).into_owned()
+    /// What the answer to a head that cannot be read has behind the fields that all answers have; empty: there is no
+    /// memory for it.
+    fn broken(&self, status: u16, path: &[u8], why: &str) -> String {
+        let mut rest = [0u8; 1024];
+        let (path, why, room) = (Text::of(path), Text::of(why.as_bytes()), rest.len());
+        let size = (self.broken)(self.context, status.into(), path, why, rest.as_mut_ptr().cast(), room);
+        String::from_utf8_lossy(&rest[..size.min(room)]).into_owned()
     }
 
     fn gone(&self, id: u64) {

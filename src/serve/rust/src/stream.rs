@@ -202,7 +202,7 @@ impl Stream {
 
 /// hyper's own answer, to a head that it cannot read, with the body that errors have. The service's errors are never
 /// empty.
-fn with_body(head: &[u8], handler: &Handler, foreign: bool) -> Option<Vec<u8>> {
+fn with_body(head: &[u8], handler: &Handler, heads: &Mutex<HeadWatch>) -> Option<Vec<u8>> {
     if !head.starts_with(b"HTTP/1.1 4") {
         return None;
     }
@@ -211,6 +211,10 @@ fn with_body(head: &[u8], handler: &Handler, foreign: bool) -> Option<Vec<u8>> {
         return None;
     }
     let status: u16 = text.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()?;
+    let (foreign, path) = {
+        let heads = heads.lock().unwrap();
+        (heads.foreign(), heads.path())
+    };
     let status = if status == 400 && foreign { 505 } else { status };
     let message = match status {
         505 => "this server speaks HTTP/1.1; HTTP/2 takes a proxy in front of it",
@@ -218,12 +222,14 @@ fn with_body(head: &[u8], handler: &Handler, foreign: bool) -> Option<Vec<u8>> {
         414 => "the URL is too long",
         _ => "this is not a request of HTTP/1.1",
     };
-    let body = error_body(message, "invalid_request_error");
     let reason = hyper::StatusCode::from_u16(status).ok()?.canonical_reason().unwrap_or("");
-    let (line, id, size) = (format!("HTTP/1.1 {status} {reason}"), handler.broken(status), body.len());
-    let rest = "content-type: application/json\r\nconnection: close";
-    let id = if id.is_empty() { id } else { format!("x-request-id: {id}\r\n") }; // it had no memory for one
-    Some(format!("{line}\r\n{rest}\r\n{id}content-length: {size}\r\n\r\n{body}").into_bytes())
+    let mut rest = handler.broken(status, &path, message);
+    if rest.is_empty() {
+        let body = error_body(message, "invalid_request_error");
+        rest = format!("content-length: {}\r\n\r\n{body}", body.len());
+    }
+    let common = "content-type: application/json\r\nconnection: close";
+    Some(format!("HTTP/1.1 {status} {reason}\r\n{common}\r\n{rest}").into_bytes())
 }
 
 impl AsyncRead for Stream {
@@ -241,8 +247,7 @@ impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let me = self.get_mut();
         ready!(me.write_own(cx))?;
-        let foreign = me.shared.heads.lock().unwrap().foreign();
-        if let Some(own) = with_body(bytes, &me.handler, foreign) {
+        if let Some(own) = with_body(bytes, &me.handler, &me.shared.heads) {
             me.own = own;
             return Poll::Ready(Ok(bytes.len()));
         }
