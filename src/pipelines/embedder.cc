@@ -16,11 +16,6 @@ Status not_for_this(const std::string& file, const std::string& what) {
   return Status::error(Code::kInvalidArgument, file + ": " + what);
 }
 
-const char* mode_name(PoolingMode mode) {
-  constexpr const char* kNames[] = {"cls", "max", "mean", "mean / sqrt(tokens)", "weighted mean", "last token"};
-  return kNames[static_cast<int>(mode)];
-}
-
 }  // namespace
 
 bool is_for_embeddings(const ModelFolder& folder, const Graph& graph) {
@@ -164,13 +159,6 @@ Result<int64_t> Embedder::size_of(const EmbedOptions& options) const {
   return not_for_this(file, why + (sizes.empty() ? "; nothing in the folder's files says that they may be cut"
                                                  : "; they may be cut to " + sizes))
       .or_option("dimensions");
-}
-
-std::string Embedder::pooling_text() const {
-  std::string text;
-  if (files_.pooling)
-    for (const PoolingMode m : files_.pooling->modes) text += (text.empty() ? "" : " + ") + std::string(mode_name(m));
-  return text;
 }
 
 Status Embedder::put_row(size_t text, std::span<const float> made, int64_t skipped, std::vector<float>* row) const {

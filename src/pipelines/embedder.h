@@ -63,8 +63,6 @@ class Embedder {
   int64_t max_tokens() const { return most_; }
   const SentenceFiles& files() const { return files_; }
   const std::string& output() const { return graph_.output; }  // of the graph: what the encoder computes
-  // "mean", "cls + max"; "" where the graph pools.
-  std::string pooling_text() const;
 
  private:
   Embedder(const ModelFolder& folder, const FolderTokenizer* tokenizer) : folder_(folder), tokenizer_(tokenizer) {}

@@ -66,9 +66,11 @@ class Echo final : public HttpHandler {
     EXPECT_LE(body.size(), 100u);
     http_->respond(id, fault.status != 0 ? fault.status : 200, {}, body);
   }
-  std::string on_broken(int status) override {
-    EXPECT_GE(status, 400);
-    return "id";
+  std::string on_broken(HttpFault fault, std::string_view path) override {
+    EXPECT_GE(fault.status, 400);
+    EXPECT_LE(path.size(), 32u);
+    EXPECT_EQ(path.find_first_of("\r\n ?"), std::string_view::npos);
+    return "content-length: 1\r\n\r\na";
   }
   void on_gone(uint64_t) noexcept override {}
   void on_over(uint64_t, bool) noexcept override { --open_; }

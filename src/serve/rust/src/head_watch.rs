@@ -56,7 +56,7 @@ impl Line {
 
     /// As far as it is kept, without what a question mark begins; empty: there is none.
     fn path(&self) -> &[u8] {
-        let ends = |&b: &u8| b == b' ' || b == b'?';
+        let ends = |b: &u8| b" ?\r".contains(b);
         self.name.split(|&b| b == b' ').nth(1).and_then(|rest| rest.split(ends).next()).unwrap_or_default()
     }
 
@@ -201,6 +201,7 @@ mod tests {
             ("ages?beta=true", "/v1/messages"),
             (" HTTP/1.1\r\nA: b\r\nbroken line\r\n", "/v1/messages"),
             ("Content-Length: 1\r\n\r\nx", "/v1/messages"),
+            ("GET /v1/messages\r\n\r\n", "/v1/messages"),
             ("GET", ""),
             (" http://host/a", "http"),
             ("\r\n\r\nGET /v1/messages/count_tokens HTTP/1.1\r\n", "/v1/messages/count_tokens"),
