@@ -46,7 +46,7 @@ class CachesTest(GraphCase):
                 both = g.op("Transpose", g.reshape(both, 1, g.total, HEADS, half + HEAD_SIZE), perm=[0, 2, 1, 3])
                 k = g.op("Concat", g.slice(both, 0, half, 3), g.expand(shared, 1, HEADS, g.total, HEAD_SIZE), axis=3)
                 q = g.heads(q, HEADS)
-                q = g.op("Concat", g.slice(q, 0, half, 3), g.rotary(q), axis=3)
+                q = g.op("Concat", g.mul(g.slice(q, 0, half, 3), 0.7), g.rotary(q), axis=3)
                 y = decoder_graphs.mix(g, decoder_graphs.scores(g, q, k), g.slice(both, half, half + HEAD_SIZE, 3))
                 return g.reshape(g.op("Transpose", y, perm=[0, 2, 1, 3]), 1, g.tokens, HEADS * HEAD_SIZE)
             return {"fused": fused}

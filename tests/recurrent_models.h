@@ -258,7 +258,7 @@ class RecurrentModel {
     const std::string a = op("Mul", {dt, op("Neg", {op("Exp", {weight({kHeads}, 0.5)})})});
     const std::string d = unsqueeze(weight({kHeads}, 1), 1), of_input = op("Mul", {x, unsqueeze(dt, 3)});
     const std::string y = scan == Scan::kWhole ? scan_whole(past, present, x, of_input, dt, a, b, c, d)
-                                               : scan_in_chunks(past, present, x, of_input, a, b, c, d);
+                                               : scan_in_chunks(past, present, x, of_input, a, b, c, d, keys);
     add(linear(op("Reshape", {y, i64({0, 0, kWidth})})));
   }
 
@@ -615,7 +615,7 @@ class RecurrentModel {
 
   std::string scan_in_chunks(const std::string& past, const std::string& present, const std::string& x,
                              const std::string& of_input, const std::string& a, const std::string& b,
-                             const std::string& c, const std::string& d) {
+                             const std::string& c, const std::string& d, int64_t numbers) {
     constexpr int64_t kChunk = 4;
     const std::string size = scalar(kChunk);
     const std::string more =
@@ -631,8 +631,8 @@ class RecurrentModel {
       return op("Reshape", {padded(rows, rank), i64(dims)});
     };
     const std::string skipped = op("Mul", {d, padded(x, 4)});
-    const std::string values = cut(of_input, {kHeads, kSize}), keys = cut(b, {kHeads, 6}),
-                      queries = cut(c, {kHeads, 6});
+    const std::string values = cut(of_input, {kHeads, kSize}), keys = cut(b, {kHeads, numbers}),
+                      queries = cut(c, {kHeads, numbers});
     const std::string decay = transposed(cut(a, {kHeads}), {0, 3, 1, 2}), sums = op("CumSum", {decay, scalar(3)});
     const std::string scores = sum_of_products(unsqueeze(queries, 3), unsqueeze(keys, 2), -1);
     const std::string weights = op("Mul", {scores, transposed(decays_between(decay, 4, size), {0, 2, 3, 4, 1})});

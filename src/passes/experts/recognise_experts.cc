@@ -73,13 +73,15 @@ class LoopFinder {
   std::vector<std::vector<std::pair<int, int>>> readers() const {
     std::vector<std::vector<std::pair<int, int>>> all = graph_.users();
     std::vector<char> needed(graph_.nodes.size(), 0);
+    for (const ValueId v : graph_.outputs)
+      if (const int p = graph_.values[v].producer; p >= 0) needed[static_cast<size_t>(p)] = 1;
     for (size_t i = graph_.nodes.size(); i-- > 0;)
       for (const ValueId v : graph_.nodes[i].out) {
         if (v == kNoValue) continue;
         auto& readers = all[static_cast<size_t>(v)];
         std::erase_if(readers, [&](const auto& use) { return needed[static_cast<size_t>(use.first)] == 0; });
         const bool known = graph_.values[v].info.content.has_value();
-        needed[i] = needed[i] || graph_.is_output(v) || (!known && !readers.empty());
+        needed[i] = needed[i] || (!known && !readers.empty());
       }
     return all;
   }

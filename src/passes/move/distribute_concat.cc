@@ -122,8 +122,9 @@ class Distributor {
         graph_.values[concat.out[0]].info.content)
       return false;
     const int index = graph_.values[concat.out[0]].producer;
-    const bool twice = std::any_of(concat.in.begin(), concat.in.end(),
-                                   [&](ValueId v) { return std::count(concat.in.begin(), concat.in.end(), v) > 1; });
+    std::vector<ValueId> parts = concat.in;
+    std::sort(parts.begin(), parts.end());
+    const bool twice = std::adjacent_find(parts.begin(), parts.end()) != parts.end();
     const bool all_placeable =
         std::all_of(concat.in.begin(), concat.in.end(), [&](ValueId v) { return placeable(v, index); });
     if (users_[concat.out[0]].empty() || (all_placeable && !twice)) return false;
