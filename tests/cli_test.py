@@ -9,7 +9,10 @@ import dataclasses
 import json
 import os
 import re
+import shlex
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -17,6 +20,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+import cli_case
 import tiny_exports
 import tiny_models
 from cli_case import COUNT, IDS, CliTest, Run, main
@@ -199,7 +203,7 @@ class ModelsTest(CliTest):
         for word in ("Inputs", "Outputs", "States", "append along axis", "Recognised", "Placement", "situ.Attention", "Copied: nothing", "weights", "slots", "Unsupported"):
             self.assertIn(word, run.out)
 
-    @for_each_model
+    @for_some_models(5)
     def test_inspect_passes(self, spec, path, prompt, ids):
         """No pass leaves what the table of legal graphs rules out (an error otherwise), and digests are those of the graph."""
         first, again = (json.loads(self.passed(Run("inspect", path, "--passes", "--json")).out) for _ in range(2))
@@ -231,6 +235,30 @@ class ModelsTest(CliTest):
     def passed(self, run):
         self.assertEqual((run.code, run.err), (0, ""), run)
         return run
+
+    def test_inspect_passes_of_a_refused_model(self):
+        path = next(path for spec, (path, _, _) in self.models.items() if spec.rotary == "none" and not spec.alibi and not spec.buckets)
+        run = Run("inspect", path, "--passes", "--json", "--window", 16)
+        self.assertNotEqual(run.code, 0)
+        facts = json.loads(run.out)
+        self.assertTrue(any(words in run.err for words in facts["unsupported"]), run)
+        self.assertIn("recognise_attention", [p["name"] for p in facts["passes"]])
+        self.refused(Run("inspect", path, "--passes", "--html", self.folder / "page.html"), "--html", "--passes")
+
+    def test_compare_graphs(self):
+        """A build is like itself; one without a pass has another graph, and the first pass with another one is named."""
+        path, _, _ = self.first
+        without = self.folder / "without_a_pass"
+        without.write_text(f'#!/bin/sh\nSITU_DISABLE_PASSES=recognise_functions exec {shlex.quote(cli_case.SITU)} "$@"\n')
+        without.chmod(0o755)
+        script = Path(__file__).resolve().parent.parent / "scripts" / "compare_graphs.py"
+        compare = lambda *words: subprocess.run([sys.executable, "-B", script, *map(str, words), "--pairs", "0"], capture_output=True, text=True)
+        same, other, none = compare(cli_case.SITU, cli_case.SITU, path), compare(cli_case.SITU, without, path), compare(cli_case.SITU, cli_case.SITU, self.folder / "nothing")
+        self.assertEqual((same.returncode, same.stdout), (0, "1 models: 0 differ; graphs compared\n"), same)
+        self.assertEqual(other.returncode, 1, other)
+        self.assertIn("another graph behind recognise_rotary", other.stdout)
+        self.assertIn("1 differ; graphs compared, passes of one list alone: recognise_functions", other.stdout)
+        self.assertEqual(none.returncode, 2, none)
 
 # -- misuse of the command line
 

@@ -96,8 +96,8 @@ CLI_BELOW = {
 # ops/*.inc counts where it is tested (compared, a case, in a set or table), not where a node is made of it.
 COMPILER = {"graph", "ops", "eval", "passes", "place", "schedule"}
 FIGURES = {
-    "code lines of passes": 23119,
-    "code lines of the compiler": 32386,
+    "code lines of passes": 23122,
+    "code lines of the compiler": 32389,
     "names of operators tested": 1209,
     "whole-graph rewrites": 38,
     "loops over all nodes": 112,
