@@ -47,8 +47,8 @@ class HttpHandler {
   // Where these two throw, 500 is answered, unless something was.
   virtual bool on_head(uint64_t id, const Head& head, HttpFault fault) = 0;
   virtual void on_request(uint64_t id, std::string_view body, HttpFault fault) = 0;
-  // A head that cannot be read, for this path as far as it is known: what of the answer to it is the handler's own, from
-  // its fields on. None where it throws.
+  // A head that cannot be read, for this path as far as it is known: what of the answer to it is the handler's own,
+  // from its fields on. None where it throws.
   virtual std::string on_broken(HttpFault fault, std::string_view path) = 0;
   virtual void on_gone(uint64_t id) noexcept = 0;
   virtual void on_over(uint64_t id, bool whole) noexcept = 0;
