@@ -203,7 +203,7 @@ TEST(AnswerReader, ABrokenCallDoesNotEnd) {
 }
 
 TEST(AnswerReader, CallsWithoutAMark) {
-  const Form form = find_form(testing::tokenizer_with(testing::kLlama3Template));
+  const Form& form = testing::form_of(testing::kLlama3Template);
   const std::vector<Tool> tools = weather_tools();
   EXPECT_EQ(read_answer(form, tools, R"({"name": "weather", "parameters": {"city": "Oslo"}})"),
             (Read{"", "", {{"weather", R"({"city":"Oslo"})", true}}}));
@@ -215,7 +215,7 @@ TEST(AnswerReader, CallsWithoutAMark) {
 }
 
 TEST(AnswerReader, Channels) {
-  const Form form = find_form(testing::tokenizer_with(testing::kChannelTemplate));
+  const Form& form = testing::form_of(testing::kChannelTemplate);
   const std::vector<Tool> tools = weather_tools();
   const Read read =
       read_answer(form, tools,
@@ -232,7 +232,7 @@ TEST(AnswerReader, Channels) {
 
 // The types of a tool's schema decide; without one, what reads as JSON is JSON.
 TEST(AnswerReader, TagsWithTypes) {
-  const Form form = find_form(testing::tokenizer_with(testing::chat_template(testing::kQwenCoderCalls)));
+  const Form& form = testing::form_of(testing::chat_template(testing::kQwenCoderCalls));
   const auto call = [](const std::string& parameters) {
     return "<tool_call>\n<function=weather>\n" + parameters + "</function>\n</tool_call>";
   };
@@ -352,10 +352,11 @@ class AnswersOfForms : public ::testing::TestWithParam<Kind> {};
 
 TEST_P(AnswersOfForms, ReadAsTheyWereRenderedHoweverTheyAreCut) {
   const FolderTokenizer tokenizer = testing::tokenizer_with(GetParam().chat_template);
-  const Form form = find_form(tokenizer);
+  const Form& form = testing::form_of(GetParam().chat_template);
   const std::vector<Tool> tools = probe::tools();
   const bool drops_text = std::count(form.dropped.begin(), form.dropped.end(), "the text beside a call") > 0;
-  for (unsigned seed = 0; seed < 20; ++seed) {
+  const unsigned conversations = sweeping() ? 20 : 5;
+  for (unsigned seed = 0; seed < conversations; ++seed) {
     Random random(seed);
     Json answer = {{"role", "assistant"},
                    {"content", !drops_text && !form.calls.bare() && random.below(2) > 0 ? random.words(6) : ""}};
@@ -370,7 +371,7 @@ TEST_P(AnswersOfForms, ReadAsTheyWereRenderedHoweverTheyAreCut) {
     }
     const std::string text = rendered_answer(tokenizer, form, tools, answer);
     // Each conversation is cut at other bytes: together they are cut in every part of an answer.
-    const Read read = read_answer(form, tools, text, false, static_cast<size_t>(sweep_stride(20)), seed);
+    const Read read = read_answer(form, tools, text, false, static_cast<size_t>(sweep_stride(20)), 4 * seed);
     EXPECT_EQ(read, expected) << "seed " << seed << "\n" << text << "\n" << read << "\n" << expected;
     if (HasFailure()) return;
   }
@@ -401,7 +402,7 @@ TEST(AnswerReader, WhatCutsACall) {
 
 // Where another text may stand in the place of a call without marks, an object is a call at its end.
 TEST(AnswerReader, AnObjectIsACallIfAToolTakesIt) {
-  const Form form = find_form(testing::tokenizer_with(testing::kLlama3Template));
+  const Form& form = testing::form_of(testing::kLlama3Template);
   const std::vector<Tool> tools = {
       {"weather", "", R"({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})"}};
   const auto read_first = [&](const std::string& text, bool cut = false) {

@@ -9,7 +9,7 @@ namespace {
 
 using Kind = CallForm::Kind;
 
-Form form_of(const std::string& chat_template) { return find_form(testing::tokenizer_with(chat_template)); }
+using testing::form_of;
 
 // What of a form is looked at.
 struct Expected {

@@ -23,7 +23,7 @@ Json conversation() {
 std::string rendered(const std::string& chat_template, Json messages, std::span<const Tool> tools = kTools) {
   const FolderTokenizer tokenizer = testing::tokenizer_with(chat_template);
   Json variables = Json::object();
-  fit_history(find_form(tokenizer), tools, messages, variables);
+  fit_history(testing::form_of(chat_template), tools, messages, variables);
   const auto text = tokenizer.apply_chat_template(messages.dump(), true, variables.dump());
   EXPECT_TRUE(text.is_ok()) << text.status().message();
   return text.is_ok() ? *text : "";

@@ -1,6 +1,7 @@
 // Chat templates of each kind, as short as they can be, for tests.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "text/dialog/find_form.h"
@@ -126,6 +127,14 @@ inline FolderTokenizer tokenizer_with(const std::string& chat_template) {
   folder.write("tokenizer_config.json",
                nlohmann::json({{"chat_template", chat_template}, {"bos_token", "<s>"}, {"eos_token", "</s>"}}).dump());
   return std::move(FolderTokenizer::load(folder.path()).value());
+}
+
+// What find_form() finds in a chat template, once for all tests.
+inline const Form& form_of(const std::string& chat) {
+  static std::map<std::string, Form> forms;
+  const auto [found, added] = forms.try_emplace(chat);
+  if (added) found->second = find_form(tokenizer_with(chat));
+  return found->second;
 }
 
 }  // namespace situ::testing
