@@ -77,7 +77,7 @@ const std::vector<Pass>& pass_list() {
        .after = {kHalfWidened, kWeightsRead, kSimplified}, .leaves = {kFunctionsFound}}},
       {"recognise_rotary", recognise_rotary, kMayBeOff, {.needs = {kSwitchesFound},
        .after = {kHalfWidened, kSimplified}, .leaves = {kRotaryFound}}},
-      {"derive_states", derive_states, kMayBeOff, {.needs = {kStatesFound}, .after = {kSimplified}}},
+      {"derive_states", derive_states, kMayBeOff, {.needs = {kStatesFound}, .after = {kRotaryFound}}},
       {"simplify_rotary", simplify_rotary, kMayBeOff, {.after = {kRotaryFound}}},
       {"unrepeat_states", unrepeat_states, kMayBeOff, {.needs = {kStatesFound}}},
       {"append_windows", append_windows, kMayBeOff, {.needs = {kStatesFound}, .after = {kSimplified},
