@@ -125,8 +125,9 @@ class Runner {
   static bool has_kernels(const Graph& g) {
     return std::all_of(g.nodes.begin(), g.nodes.end(), [](const Node& n) {
       return n.def->prepare || n.def->placement == Placement::kView || n.def->placement == Placement::kConcat ||
-             (n.def->placement == Placement::kControl && has_kernels(*n.attr("then_branch")->graph) &&
-              has_kernels(*n.attr("else_branch")->graph));
+             (n.def->placement == Placement::kControl && std::all_of(n.attrs.begin(), n.attrs.end(), [](const auto& a) {
+                return !a.second.graph || has_kernels(*a.second.graph);
+              }));
     });
   }
 
