@@ -441,6 +441,11 @@ class AnswerTest(ServeCase):
         self.assertEqual(document["openapi"], "3.1.0")
         fields = document["paths"]["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
         self.assertTrue({"messages", "max_tokens", "stream"} <= set(fields))
+        for path, methods in document["paths"].items():  # an error has the form of the path's protocol
+            error = self.server.ask("POST", path, {})[1] if "post" in methods else None
+            schema = methods.get("post", {}).get("responses", {}).get("default", {}).get("content", {}).get("application/json", {}).get("schema")
+            for part, shown in ((error, schema), ((error or {}).get("error"), (schema or {}).get("properties", {}).get("error"))):
+                self.assertEqual(set(part or ()) - {"situ"}, set((shown or {}).get("properties", ())), path)
         head, page = self.server.ask("GET", "/debug/placement?model=tiny")
         self.assertEqual((head.status, page[:15]), (200, "<!doctype html>"))
 

@@ -9,8 +9,6 @@
 namespace situ::serve {
 namespace {
 
-Json reference(const char* name) { return {{"$ref", std::string("#/components/schemas/") + name}}; }
-
 constexpr const char* kUses[] = {"used", "used", "accepted without effect", "refused", "variable of the template"};
 
 bool has_neutral(const BodyField& field) { return std::string_view(field.neutral) != "[]"; }
@@ -44,10 +42,10 @@ Json body_schema(const char* path) {
 
 Json operation_of(const RouteEntry& entry) {
   Json operation = {{"summary", entry.what}};
+  const Json error = Json::parse(protocol_of(entry.path).error_schema());
   Json responses = {
       {"200", {{"description", "The answer."}}},
-      {"default",
-       {{"description", "An error."}, {"content", {{"application/json", {{"schema", reference("Error")}}}}}}}};
+      {"default", {{"description", "An error."}, {"content", {{"application/json", {{"schema", error}}}}}}}};
   operation["responses"] = std::move(responses);
   Json schema = body_schema(entry.path);
   if (!schema.is_null())
@@ -83,19 +81,10 @@ Json openapi() {
     const std::string path = std::string(entry.path) + (entry.flags & RouteEntry::kBelow ? "{name}" : "");
     paths[path][std::string_view(entry.method) == "GET" ? "get" : "post"] = operation_of(entry);
   }
-  const Json text = {{"type", "string"}}, maybe = {{"type", {"string", "null"}}};
-  const Json error = {{"type", "object"},
-                      {"properties",
-                       {{"error",
-                         {{"type", "object"},
-                          {"properties", {{"message", text}, {"type", text}, {"param", maybe}, {"code", maybe}}},
-                          {"required", {"message", "type", "param", "code"}}}}}},
-                      {"required", {"error"}}};
   return {{"openapi", "3.1.0"},
           {"info", {{"title", "situ serve"}, {"version", "1"}, {"x-limits", limits()}}},
           {"paths", std::move(paths)},
-          {"components",
-           {{"schemas", {{"Error", error}}}, {"securitySchemes", {{"key", {{"type", "http"}, {"scheme", "bearer"}}}}}}},
+          {"components", {{"securitySchemes", {{"key", {{"type", "http"}, {"scheme", "bearer"}}}}}}},
           {"security", {Json::object(), {{"key", Json::array()}}}}};
 }
 

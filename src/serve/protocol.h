@@ -73,6 +73,7 @@ class Protocol {
   // `request_id`: that the headers of the answer have. Takes no memory for lists and objects: they take it when they
   // are destroyed too, and end the process where there is none.
   virtual ErrorText error(const Refusal& refusal, const std::string& request_id) const = 0;
+  virtual const char* error_schema() const = 0;  // a JSON schema
   // The bytes of a piece among server-sent events; those behind the last piece of an answer; those of a stream that is
   // silent. An empty line behind a comment would end an event without data, which some parsers hand on.
   std::string frame(const Piece& piece) const;

@@ -111,6 +111,12 @@ class Messages final : public Protocol {
     return {status, std::string(R"({"type":"error","error":{"type":")") + type_of(status) + R"(","message":)" +
                         json_text(Json(message_of(refusal))) + R"(},"request_id":)" + id + "}"};
   }
+  const char* error_schema() const override {
+    return R"({"type": "object", "required": ["type", "error", "request_id"], "properties": {
+      "type": {"const": "error"}, "request_id": {"type": ["string", "null"]}, "error": {
+        "type": "object", "required": ["type", "message"], "properties": {
+          "type": {"type": "string"}, "message": {"type": "string"}}}}})";
+  }
 
   const char* ping() const override { return "event: ping\ndata: {\"type\":\"ping\"}\n\n"; }
   int64_t ping_seconds(int64_t wanted) const override {

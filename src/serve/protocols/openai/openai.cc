@@ -126,6 +126,12 @@ class OpenAi final : public Protocol {
   ErrorText error(const Refusal& refusal, const std::string&) const override {
     return {words_of(refusal).status, text_of(refusal)};
   }
+  const char* error_schema() const override {
+    return R"({"type": "object", "required": ["error"], "properties": {"error": {
+      "type": "object", "required": ["message", "type", "param", "code"], "properties": {
+        "message": {"type": "string"}, "type": {"type": "string"}, "param": {"type": ["string", "null"]},
+        "code": {"type": ["string", "null"]}}}}})";
+  }
 
   const char* last_frame() const override { return "data: [DONE]\n\n"; }
 
