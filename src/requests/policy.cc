@@ -118,8 +118,8 @@ size_t Policy::one_of(std::span<const Reading> prompts) {
 }
 
 double Policy::room_ms(int64_t answers, const Budget& budget) const {
-  const double own = cost.answers_ms(answers), late = std::max(0.0, budget.backlog_ms - kBacklogMs);
-  return std::max(std::min(kLongestMs, kShortMs + kGrowth * late), 2 * own) - own - budget.spent_ms;
+  const double own = cost.answers_ms(answers), grown = std::min(kLongestMs, kShortMs * budget.backlog_ms / kBacklogMs);
+  return std::max({kShortMs, 2 * own, grown}) - own - budget.spent_ms;
 }
 
 int64_t Policy::prompt_rows(int64_t answers, int64_t most, const Budget& budget) const {
