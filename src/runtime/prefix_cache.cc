@@ -76,7 +76,7 @@ Sequence PrefixCache::find(std::span<const int64_t> tokens, const Tree& tree) {
     last = node;
     const size_t common = common_length(node->tokens, tokens);
     append_runs(runs, part_of(node->runs, 0, static_cast<int64_t>(common)));
-    node->again = true;
+    if (!std::exchange(node->again, true)) found_ += std::ssize(node->tokens);
     if (common < node->tokens.size()) break;
     if (node->whole >= 0) {
       known = runs;
@@ -100,6 +100,7 @@ void PrefixCache::split(Node* node, size_t length) {
   std::unique_ptr<Node>& place = node->parent->children.find(node->tokens[0])->second;
   upper->parent = node->parent;
   upper->again = std::exchange(node->again, false);  // its end was not found
+  if (upper->again) found_ -= std::ssize(tokens);
   put_after(upper.get(), node);
   node->runs = std::move(runs);
   node->tokens = std::move(tokens);
@@ -115,8 +116,8 @@ void PrefixCache::keep(std::span<const int64_t> tokens, const Sequence& sequence
   int64_t own = 0;
   for (Node* node = root; own < std::ssize(tokens); own += std::ssize(node->tokens))
     if (node = child_of(node, tokens[static_cast<size_t>(own)]); !node || !node->again) break;
-  const bool known = own >= most_ / 4;  // else all others are as likely to come again
-  const int64_t others = std::clamp<int64_t>((known ? found_again() : slots_) - own, 0, most_ / 2);
+  const bool again = own >= most_ / 4;  // else all others are as likely to come again
+  const int64_t others = std::clamp<int64_t>((again ? found_ : slots_) - own, 0, most_ / 2);
   tokens = tokens.first(static_cast<size_t>(std::min(std::ssize(tokens), most_ - others)));
   for (const Sequence::Whole& known : sequence.whole_states()) {
     if (known.length > static_cast<int64_t>(tokens.size()) || known.length % every != 0) continue;
@@ -130,17 +131,9 @@ void PrefixCache::keep(std::span<const int64_t> tokens, const Sequence& sequence
   while (slots_ > most()) cut(give_up(), slots_ - most());
 }
 
-// Tokens of nodes that were found.
-int64_t PrefixCache::found_again() const {
-  int64_t count = 0;
-  for (const Node* node = oldest_; node; node = node->newer)
-    if (node->again) count += std::ssize(node->tokens);
-  return count;
-}
-
 // The leaf whose end goes next.
 PrefixCache::Node* PrefixCache::give_up() const {
-  if (found_again() > most_ / 2) return oldest_;
+  if (found_ > most_ / 2) return oldest_;
   for (Node* node = oldest_; node; node = node->newer)
     if (!node->again && node->children.empty()) return node;
   return oldest_;
@@ -197,7 +190,9 @@ void PrefixCache::let_go(const Run& run) {
 bool PrefixCache::cut(Node* leaf, int64_t count) {
   if (!leaf) return false;
   const bool all = leaf->whole >= 0 || count >= std::ssize(leaf->tokens);
-  for (int64_t left = all ? std::ssize(leaf->tokens) : count; left > 0;) {
+  if (all) count = std::ssize(leaf->tokens);
+  if (leaf->again) found_ -= count;
+  for (int64_t left = count; left > 0;) {
     Run& last = leaf->runs.back();
     const int64_t length = std::min(left, last.length);
     last.length -= length;

@@ -78,7 +78,6 @@ class PrefixCache {
   void split(Node* node, size_t length);
   Node* grow(Node* root, std::span<const int64_t> tokens, const Sequence& sequence);
   void use(Node* node);
-  int64_t found_again() const;
   Node* give_up() const;
   void put_newest(Node* node);
   void put_after(Node* node, Node* older);
@@ -94,6 +93,7 @@ class PrefixCache {
   Node *oldest_ = nullptr, *newest_ = nullptr;
   std::vector<uint16_t> nodes_of_;  // by slot, as far as any was kept: how many nodes have it
   int64_t slots_ = 0;               // that a node has
+  int64_t found_ = 0;               // tokens of nodes that were found
 };
 
 }  // namespace situ

@@ -24,12 +24,12 @@ bool all_zero(const Graph& graph, ValueId v) {
   return std::all_of(numbers.begin(), numbers.end(), [](double n) { return n == 0; });
 }
 
+}  // namespace
+
 bool alike(const Graph& graph, ValueId a, ValueId b) {
   return graph.values[a].info.type == graph.values[b].info.type &&
          graph.values[a].info.shape == graph.values[b].info.shape;
 }
-
-}  // namespace
 
 bool walks_back(const Graph& graph, const Node& n) {
   if (n.op != "Slice" || !n.has_input(4)) return false;

@@ -5,6 +5,9 @@
 
 namespace situ {
 
+// Whether two values have one type and one shape.
+bool alike(const Graph& graph, ValueId a, ValueId b);
+
 // The operand that output 0 of a node equals, for nodes that change nothing (Identity, reshapes to the same shape,
 // times 1 ..); else kNoValue.
 ValueId equal_operand(const Graph& graph, const Node& n);

@@ -19,11 +19,6 @@ namespace {
 
 constexpr int64_t kMostChoices = 4096;  // of a router
 
-bool same(const Graph& graph, ValueId a, ValueId b) {
-  return graph.values[a].info.type == graph.values[b].info.type &&
-         graph.values[a].info.shape == graph.values[b].info.shape;
-}
-
 // The operand of a Concat that output `o` of a Split or Slice of it is, or kNoValue.
 ValueId joined_operand(const Graph& graph, const Node& n, size_t o) {
   if (n.in.empty() || n.in[0] == kNoValue || !n.has_output(o) || graph.values[n.in[0]].producer < 0) return kNoValue;
@@ -34,7 +29,7 @@ ValueId joined_operand(const Graph& graph, const Node& n, size_t o) {
   if (!part || part->axis != static_cast<size_t>(axis < 0 ? axis + rank : axis)) return kNoValue;
   Dim at = 0;
   for (const ValueId operand : concat.in) {
-    if (at == part->begin && same(graph, operand, n.out[o])) return operand;
+    if (at == part->begin && alike(graph, operand, n.out[o])) return operand;
     at = at + graph.values[operand].info.shape[part->axis];
   }
   return kNoValue;
@@ -158,7 +153,7 @@ void scatter_to_concat(Graph& graph) {
     if (axis < 0 || axis >= rank || axis_of(*concat) != axis) continue;
     const Tensor& places = graph.values[n.in[1]].constant;
     const Dim& rows = all[static_cast<size_t>(axis)];
-    if (!same(graph, concat->in.back(), n.in[2]) || !places.present() || !rows.is_const() ||
+    if (!alike(graph, concat->in.back(), n.in[2]) || !places.present() || !rows.is_const() ||
         graph.values[n.in[1]].info.shape != graph.values[n.in[2]].info.shape ||
         graph.values[n.in[2]].info.shape[static_cast<size_t>(axis)] != Dim(1))
       continue;
